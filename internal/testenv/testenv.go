@@ -1,0 +1,132 @@
+// Package testenv gives tests the real servers they talk to: processes of their
+// own, in a temporary directory, on free ports, ended with the test. A server
+// that the machine lacks fails the test; it never skips it.
+package testenv
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/fenceproxy/fenceproxy/internal/servers"
+)
+
+// Main runs a package's tests, ends the shared servers and checks that no
+// goroutine was left behind. Call it from TestMain.
+func Main(m *testing.M) {
+	code := m.Run()
+	shared.Lock()
+	for _, p := range shared.all {
+		p.Stop()
+	}
+	shared.all = nil
+	shared.Unlock()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+var shared struct {
+	sync.Mutex
+	all       []*servers.Process
+	pg, redis *servers.Process
+}
+
+// Redis starts a Redis server of the test's own; args are appended to its command
+// line.
+func Redis(t testing.TB, args ...string) *servers.Process {
+	t.Helper()
+	p, err := servers.StartRedis(Context(t), servers.RedisOptions{Args: args})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { end(t, p) })
+	return p
+}
+
+// Postgres starts a Postgres server of the test's own.
+func Postgres(t testing.TB, o servers.PostgresOptions) *servers.Process {
+	t.Helper()
+	p, err := servers.StartPostgres(Context(t), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { end(t, p) })
+	return p
+}
+
+// SharedRedis returns the package's one Redis server, started at the first call.
+// Tests keep apart by key names. The package's TestMain must call Main.
+func SharedRedis(t testing.TB) *servers.Process {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.redis == nil {
+		p, err := servers.StartRedis(context.Background(), servers.RedisOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		shared.redis = p
+		shared.all = append(shared.all, p)
+	}
+	return shared.redis
+}
+
+// SharedPostgres returns the package's one Postgres server, started at the first
+// call. Tests keep apart by databases and names. The package's TestMain must call
+// Main.
+func SharedPostgres(t testing.TB) *servers.Process {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.pg == nil {
+		p, err := servers.StartPostgres(context.Background(), servers.PostgresOptions{
+			Settings: []string{"max_prepared_transactions=10"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		shared.pg = p
+		shared.all = append(shared.all, p)
+	}
+	return shared.pg
+}
+
+// Context returns a context that ends with the test, or a minute before go test's
+// own deadline.
+func Context(t testing.TB) context.Context {
+	t.Helper()
+	ctx := t.Context()
+	if d, ok := t.(interface{ Deadline() (time.Time, bool) }); ok {
+		if at, ok := d.Deadline(); ok {
+			c, cancel := context.WithDeadline(ctx, at.Add(-time.Minute))
+			t.Cleanup(cancel)
+			return c
+		}
+	}
+	return ctx
+}
+
+// Name returns a name that no other test uses: lower-case letters and digits.
+func Name(t testing.TB, prefix string) string {
+	t.Helper()
+	return prefix + strings.ToLower(rand.Text()[:10])
+}
+
+func end(t testing.TB, p *servers.Process) {
+	p.Stop()
+	if t.Failed() {
+		t.Logf("%s said:\n%s", p.Name, p.Log())
+	}
+}

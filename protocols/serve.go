@@ -1,0 +1,126 @@
+// Package protocols holds what the wire protocols share: accepting connections,
+// bounding how many there are, and ending them in order.
+package protocols
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// DefaultMaxConns is how many client connections a listener serves at once when
+// Serving.MaxConns is zero.
+const DefaultMaxConns = 10000
+
+// DefaultDrain is how long sessions may take to end when Serving.Drain is zero.
+const DefaultDrain = 10 * time.Second
+
+// Serving says how Serve treats connections. The zero value is useful but for Session.
+type Serving struct {
+	// Session serves one client and returns when it and all that it started have
+	// ended. Serve closes the connection afterwards. When ctx is done the session
+	// ends itself at its next message boundary.
+	Session func(ctx context.Context, client net.Conn)
+	// Refuse tells a client in its own protocol that there are too many
+	// connections; nil closes without a word. It must not block for long.
+	Refuse func(client net.Conn)
+	// MaxConns bounds the connections served at once; zero means DefaultMaxConns.
+	MaxConns int
+	// Drain is how long sessions may take to end after ctx is done, before their
+	// connections are closed under them; zero means DefaultDrain.
+	Drain time.Duration
+}
+
+// Serve accepts connections from l until ctx is done or l fails, and returns only
+// when every session has ended. It closes l. It returns nil when ctx ended it.
+func Serve(ctx context.Context, l net.Listener, s Serving) error {
+	maxConns, drain := s.MaxConns, s.Drain
+	if maxConns == 0 {
+		maxConns = DefaultMaxConns
+	}
+	if drain == 0 {
+		drain = DefaultDrain
+	}
+	var (
+		wg    sync.WaitGroup
+		mu    sync.Mutex
+		conns = make(map[net.Conn]struct{})
+	)
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	sessions, endSessions := context.WithCancel(ctx)
+	defer endSessions()
+
+	err := acceptLoop(ctx, l, func(c net.Conn) {
+		mu.Lock()
+		full := len(conns) >= maxConns
+		if !full {
+			conns[c] = struct{}{}
+		}
+		mu.Unlock()
+		if full {
+			if s.Refuse != nil {
+				_ = c.SetDeadline(time.Now().Add(time.Second))
+				s.Refuse(c)
+			}
+			_ = c.Close()
+			return
+		}
+		wg.Go(func() {
+			defer func() {
+				_ = c.Close()
+				mu.Lock()
+				delete(conns, c)
+				mu.Unlock()
+			}()
+			s.Session(sessions, c)
+		})
+	})
+	_ = l.Close()
+	endSessions()
+
+	ended := make(chan struct{})
+	go func() { wg.Wait(); close(ended) }()
+	timer := time.NewTimer(drain)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+		mu.Lock()
+		for c := range conns {
+			_ = c.Close()
+		}
+		mu.Unlock()
+		<-ended
+	}
+	return err
+}
+
+// acceptLoop hands every accepted connection to serve. Failures to accept that
+// pass by themselves (out of file descriptors) are waited out.
+func acceptLoop(ctx context.Context, l net.Listener, serve func(net.Conn)) error {
+	pause := 5 * time.Millisecond
+	for {
+		c, err := l.Accept()
+		if err == nil {
+			pause = 5 * time.Millisecond
+			serve(c)
+			continue
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return fmt.Errorf("accepting on %v: %w", l.Addr(), err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, time.Second)
+	}
+}
