@@ -265,6 +265,7 @@ func (m model) run(rt *rapid.T) {
 		})
 	}
 	index := rapid.IntRange(0, 2)
+	var paused [3]bool
 	steps := rapid.IntRange(50, 300).Draw(rt, "steps")
 	for range steps {
 		synctest.Wait()
@@ -273,10 +274,19 @@ func (m model) run(rt *rapid.T) {
 		slices.SortFunc(w.given, func(a, b *guard.Permit) int { return cmp.Compare(a.Term().Number, b.Term().Number) })
 		w.mu.Unlock()
 		switch a := rapid.IntRange(0, 99).Draw(rt, "action"); {
-		case a < 70 && w.pending() > 0:
-			w.step(rapid.IntRange(0, w.pending()-1).Draw(rt, "op"), rapid.IntRange(0, 19).Draw(rt, "fate"))
-		case a < 76:
+		case a < 60 && len(w.running(paused)) > 0:
+			ops := w.running(paused)
+			w.step(ops[rapid.IntRange(0, len(ops)-1).Draw(rt, "op")], rapid.IntRange(0, 29).Draw(rt, "fate"))
+		case a < 66:
+			i := index.Draw(rt, "guard")
+			paused[i] = !paused[i]
+		case a < 70:
+			if rapid.Bool().Draw(rt, "resigned before") {
+				w.holder = -1
+			}
 			w.acquire(index.Draw(rt, "token"), 0)
+		case a < 76 && len(w.conns) > 0:
+			w.conns[rapid.IntRange(0, len(w.conns)-1).Draw(rt, "conn")].alive = false // closed by its session
 		case a < 84:
 			i := index.Draw(rt, "token")
 			if rapid.Bool().Draw(rt, "of the holder") && w.holder >= 0 {
@@ -303,6 +313,19 @@ func (m model) run(rt *rapid.T) {
 
 func (w *world) pending() int { w.mu.Lock(); defer w.mu.Unlock(); return len(w.ops) }
 
+// running are the indices of the ops of the guards that are not paused.
+func (w *world) running(paused [3]bool) []int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var is []int
+	for i, o := range w.ops {
+		if !paused[o.who[len("guard ")]-'0'] {
+			is = append(is, i)
+		}
+	}
+	return is
+}
+
 // step lets one request or reply go on its way, or get lost.
 func (w *world) step(i, fate int) {
 	w.mu.Lock()
@@ -325,7 +348,7 @@ func (w *world) step(i, fate int) {
 		finish(o.result)
 	default:
 		o.result, o.applied = o.apply(), true
-		if fate < 14 {
+		if fate < 20 {
 			finish(o.result)
 		}
 	}
