@@ -255,11 +255,24 @@ func TestSuperuserAfterItsBind(t *testing.T) {
 	must(t, err)
 	// The server keeps the role of each process since its start, but asks the catalog
 	// whether it is a superuser's.
+	c.exec(t, "CREATE ROLE plain LOGIN; GRANT INSERT ON writes TO plain")
+	var plain []session // one that may not be ended does not keep the others alive
+	for range 10 {
+		s := c.session(t, "plain")
+		_, err := f.Bind(t.Context(), s.backend(), x, guardtest.Record(x, guard.Severed, 1))
+		must(t, err)
+		plain = append(plain, s)
+	}
 	c.exec(t, "ALTER ROLE app SUPERUSER")
 	err = f.Sever(within(t, time.Second), after(x))
 	var e *pgfence.SeverError
 	if !errors.As(err, &e) || len(e.Left) != 2 || e.Left[0].Role != "app" || !errors.Is(e.Left[0].Err, pgfence.ErrRights) {
 		t.Fatalf("got %v", err)
+	}
+	for _, s := range plain {
+		if s.Write(t.Context()) == nil {
+			t.Error("an ordinary session is alive")
+		}
 	}
 	c.exec(t, "ALTER ROLE app NOSUPERUSER")
 	must(t, f.Sever(t.Context(), after(x)))
