@@ -76,10 +76,6 @@ type FenceSetting struct {
 
 // Limits of what is parsed.
 const (
-	// maxNesting is how many tokens that may nest a text may hold. The parser
-	// recurses in C, on a stack of 8 MB, and overflows it at about 22,000 levels,
-	// which ends the process; its decoder gives up at 5,000.
-	maxNesting = 5000
 	// bigText is the length from which on only a few texts are parsed at once,
 	// because parsing takes about a hundred times the text in memory.
 	bigText = 64 << 10
@@ -160,93 +156,6 @@ func asUTF8(text []byte) string {
 		}
 	}
 	return string(b)
-}
-
-// shallow reports whether the parser's recursion over sql is bounded by maxNesting.
-func shallow(sql string) bool {
-	if countNesting(sql) <= maxNesting {
-		return true
-	}
-	// The quick count takes what stands in literals for tokens. Ask the lexer, which
-	// does not recurse.
-	r, err := pg_query.Scan(sql)
-	if err != nil {
-		return false
-	}
-	n := 0
-	for _, t := range r.Tokens {
-		switch t.Token {
-		case pg_query.Token_SCONST, pg_query.Token_ICONST, pg_query.Token_FCONST, pg_query.Token_IDENT,
-			pg_query.Token_ASCII_44,                          // ,
-			pg_query.Token_ASCII_46,                          // .
-			pg_query.Token_ASCII_59,                          // ;
-			pg_query.Token_ASCII_40, pg_query.Token_ASCII_41, // ( ): the grammar bounds these itself
-			pg_query.Token_PARAM, pg_query.Token_SQL_COMMENT, pg_query.Token_C_COMMENT:
-		default:
-			if n++; n > maxNesting {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// countNesting counts, at least, every token of sql that can add a level to the parse
-// tree without a parenthesis around it: runs of operator characters, subscripts, and
-// the keywords that join expressions, tables and queries.
-func countNesting(sql string) int {
-	n, word := 0, -1
-	op := false
-	for i := 0; i <= len(sql); i++ {
-		var c byte
-		if i < len(sql) {
-			c = sql[i]
-		}
-		if isWordByte(c) {
-			if word < 0 {
-				word = i
-			}
-			op = false
-			continue
-		}
-		if word >= 0 {
-			if nests(sql[word:i]) {
-				n++
-			}
-			word = -1
-		}
-		switch c {
-		case '+', '-', '*', '/', '<', '>', '=', '~', '!', '@', '#', '%', '^', '&', '|', '`', '?', ':':
-			if !op {
-				n++
-			}
-			op = true
-			continue
-		case '[':
-			n++
-		}
-		op = false
-	}
-	return n
-}
-
-// nests reports whether a word is a keyword that can join without parentheses.
-func nests(w string) bool {
-	if len(w) < 2 || len(w) > 9 {
-		return false
-	}
-	var b [9]byte
-	for i := 0; i < len(w); i++ {
-		b[i] = lower(w[i])
-	}
-	switch string(b[:len(w)]) {
-	case "and", "or", "not", "is", "isnull", "notnull", "in", "like", "ilike", "similar", "between", "collate", "at",
-		"operator", "union", "intersect", "except", "join", "over", "within", "filter", "escape", "from", "all", "any", "some",
-		"select", "when", "then", "else", "case", "cast", "array", "row", "explain", "prepare", "as", "format", "with",
-		"create", "schema":
-		return true
-	}
-	return false
 }
 
 func isWordByte(c byte) bool {

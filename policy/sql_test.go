@@ -94,10 +94,10 @@ func TestSQLFence(t *testing.T) {
 func TestSQLEffects(t *testing.T) {
 	s := NewSQL(0)
 	for text, want := range map[string]SQLVerdict{
-		"DISCARD ALL": {Resets: true},
-		"RESET ALL":   {Resets: true},
-		"RESET default_transaction_read_only":                          {Resets: true},
-		"SET default_transaction_read_only = on":                       {SetsReadOnly: true},
+		"DISCARD ALL":                            {Resets: true},
+		"RESET ALL":                              {Resets: true},
+		"RESET default_transaction_read_only":    {Resets: true},
+		"SET default_transaction_read_only = on": {SetsReadOnly: true},
 		"SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY":         {SetsReadOnly: true},
 		"SELECT set_config('default_transaction_read_only','on',true)": {SetsReadOnly: true},
 		"PREPARE TRANSACTION 'x'":                                      {Prepares2PC: true, Reason: SQLWrite, What: "prepare_transaction"},
@@ -149,8 +149,11 @@ func TestSQLNestingIsBounded(t *testing.T) {
 		"between":      {"SELECT ", "a BETWEEN b AND ", "1"},
 		"row":          {"SELECT ", "ROW(", "1"},
 		"over":         {"SELECT f()", " OVER ()", ""},
+		"wide unions":  {"SELECT 1,2", " UNION SELECT 1,2", ""},
+		"wide joins":   {"SELECT 1 FROM a", " JOIN b ON f(1,2)", ""},
+		"commas":       {"SELECT ", "f(1,1+", "1"},
 	} {
-		for _, n := range []int{500, 4_900, 10_000, 40_000, MaxSQLText/len(c.unit) - 20} {
+		for _, n := range []int{1_000, 2_900, 6_000, 20_000, MaxSQLText/len(c.unit) - 20} {
 			text := c.head + strings.Repeat(c.unit, n) + c.tail
 			if d := strings.Count(c.unit, "(") - strings.Count(c.unit, ")"); d > 0 {
 				text += strings.Repeat(")", d*n)
@@ -166,6 +169,10 @@ func TestSQLNestingIsBounded(t *testing.T) {
 func TestSQLLongLiteralsAreNotNesting(t *testing.T) {
 	s := NewSQL(0)
 	text := "SELECT * FROM t WHERE d IN ('2024-01-01'" + strings.Repeat(",'2024-01-01'", 20000) + ")"
+	if v := s.Inspect([]byte(text)); v.Reason != SQLReads {
+		t.Errorf("refused: %+v", v)
+	}
+	text = "SELECT * FROM t WHERE d IN ('a'::uuid" + strings.Repeat(",'a'::uuid", 20000) + ")"
 	if v := s.Inspect([]byte(text)); v.Reason != SQLReads {
 		t.Errorf("refused: %+v", v)
 	}
