@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"unique"
 )
 
 // MaxTokenLen is the longest token accepted, in bytes.
@@ -18,14 +19,19 @@ const redacted = "[token]"
 // A Token is a holder's secret. It is random, never ordered and never a fence;
 // only its Digest is stored. Whatever prints, logs or marshals a Token writes a
 // placeholder: Reveal is the only way to its text. The zero Token is no token.
-type Token struct{ secret string }
+// Tokens are compared with ==.
+//
+// The text lies behind a handle, not in the struct: package fmt calls no method of
+// a field that is not exported, and prints what lies in it. Of a handle it prints
+// an address.
+type Token struct{ secret unique.Handle[string] }
 
 // NewToken returns a token of 256 random bits.
 func NewToken() Token {
 	var b [32]byte
 	// crypto/rand.Read never returns an error; it ends the process instead.
 	rand.Read(b[:])
-	return Token{base64.RawURLEncoding.EncodeToString(b[:])}
+	return Token{unique.Make(base64.RawURLEncoding.EncodeToString(b[:]))}
 }
 
 // ParseToken takes a token's text: 16 to MaxTokenLen characters of
@@ -40,17 +46,23 @@ func ParseToken(s string) (Token, error) {
 			return Token{}, fmt.Errorf("%w: character %d is not one of A-Z a-z 0-9 - _ . ~", ErrInvalidToken, i+1)
 		}
 	}
-	return Token{s}, nil
+	return Token{unique.Make(s)}, nil
 }
 
 // IsZero reports whether t is the zero Token.
-func (t Token) IsZero() bool { return t.secret == "" }
+func (t Token) IsZero() bool { return t == Token{} }
 
 // Reveal returns the secret text, for handing it to its holder or to a wire.
-func (t Token) Reveal() string { return t.secret }
+// It is empty for the zero Token.
+func (t Token) Reveal() string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.secret.Value()
+}
 
 // Digest returns the SHA-256 digest of the token.
-func (t Token) Digest() Digest { return sha256.Sum256([]byte(t.secret)) }
+func (t Token) Digest() Digest { return sha256.Sum256([]byte(t.Reveal())) }
 
 // String returns a placeholder, never the secret.
 func (t Token) String() string { return redacted }
