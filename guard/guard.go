@@ -69,6 +69,20 @@ type RaiseID [8]byte
 // was changed: read it again.
 var ErrConflict = errors.New("fence changed meanwhile")
 
+// A BoundAboveError is Sever's when the resource holds a connection that is bound
+// to a higher number than the term's: a later term rules, or the fence and the
+// election backend's counter were both lost.
+type BoundAboveError struct {
+	Election string
+	// Number is the highest number found bound.
+	Number int64
+}
+
+// Error says which number was found.
+func (e *BoundAboveError) Error() string {
+	return fmt.Sprintf("a connection is bound to number %d of election %q, which is higher", e.Number, e.Election)
+}
+
 // A Fence is the fence inside one guarded resource. Any number of proxies share
 // it; each method is safe for concurrent use. Errors other than ErrConflict leave
 // the outcome unknown, and are safe to retry from Read.
@@ -78,11 +92,13 @@ type Fence interface {
 	// Swap replaces the record old by new, durably and atomically, or returns
 	// ErrConflict. A zero old means that there must be no record.
 	Swap(ctx context.Context, electionID string, old, new Record) error
-	// Sever ends every connection that is bound to the election with a number
-	// lower than below, on every node of the resource, and returns only when the
-	// resource itself says that they are gone. It verifies first that it has the
-	// rights to see and to end them all, and fails if it has not.
-	Sever(ctx context.Context, electionID string, below int64) error
+	// Sever ends every connection that is bound to the term's election by an older
+	// term (a lower number, or the same number with another holder), on every node
+	// of the resource, and returns only when the resource itself says that they are
+	// gone. It verifies first that it has the rights to see and to end them all, and
+	// fails if it has not. A connection bound to a higher number is left alone and
+	// makes it fail with *BoundAboveError.
+	Sever(ctx context.Context, t Term) error
 }
 
 // Config tunes a Guard. The zero value is a working default.
