@@ -1,0 +1,160 @@
+// Package redis keeps elections in Redis 7 or later, or in Valkey.
+//
+// It promises that each call is one script, which the server runs atomically, by
+// the server's clock and with the server's expiry; that a replica never answers; and
+// that the release and its hold-off are one step. It does not promise that an
+// asynchronous failover keeps the last grant: the promoted replica may not have
+// seen it. Two holders may then think that they lead, each with a number of its
+// own, and the fence in the guarded resource is what decides between them.
+//
+// Keys of an election, all in one hash slot:
+//
+//	fenceproxy:{<id>}:lease    hash owner, digest, number, ttl; expires with the lease
+//	fenceproxy:{<id>}:number   the last number granted; never expires
+//	fenceproxy:{<id>}:holdoff  exists during a hold-off
+package redis
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/fenceproxy/fenceproxy/election"
+	"github.com/fenceproxy/fenceproxy/election/internal/connurl"
+)
+
+// A Backend keeps elections in a Redis or Valkey server.
+type Backend struct {
+	client  goredis.UniversalClient
+	own     bool // the client was made here
+	scripts scripts
+
+	// mu guards closed, and that no call begins after it.
+	mu     sync.RWMutex
+	closed bool
+	calls  sync.WaitGroup
+}
+
+var _ election.Backend = (*Backend)(nil)
+
+// Options tune a Backend. The zero value is a working default.
+type Options struct {
+	// PlainScripts leaves the flags out of the scripts, for servers that do not know
+	// them: Redis before 7 and embedded ones. Such a server refuses no Validate and
+	// no Status when it is a replica, and so may answer what was true a while ago.
+	PlainScripts bool
+	// TLS is the configuration for rediss URLs; nil means go-redis's default.
+	TLS *tls.Config
+}
+
+// New returns a backend on a client of the caller's, which Close leaves open. The
+// client may be one of a cluster or of Sentinel, but a cluster client must not be set
+// to read from replicas. Where it retries by itself, a Resign whose reply was lost
+// reports NotOwner although it released.
+func New(client goredis.UniversalClient, o Options) *Backend {
+	return &Backend{client: client, scripts: newScripts(o)}
+}
+
+// Open returns a backend on a client of its own, which Close closes. It asks the
+// server nothing. Retries are off: the caller knows best what to do about an error.
+// The options are copied.
+func Open(server *goredis.Options, o Options) *Backend {
+	s := *server
+	s.MaxRetries = -1
+	s.ContextTimeoutEnabled = true
+	if s.DialerRetries == 0 {
+		s.DialerRetries = 1
+	}
+	if s.MaintNotificationsConfig == nil {
+		s.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	}
+	if o.TLS != nil && s.TLSConfig != nil {
+		c := o.TLS.Clone()
+		if c.ServerName == "" {
+			c.ServerName = s.TLSConfig.ServerName
+		}
+		s.TLSConfig = c
+	}
+	b := New(goredis.NewClient(&s), o)
+	b.own = true
+	return b
+}
+
+// OpenURL is Open with a URL: redis://user:password@host:port/db, rediss for TLS,
+// unix for a socket, with go-redis's parameters; valkey and valkeys are the same as
+// redis and rediss. The error never holds the password.
+func OpenURL(rawURL string, o Options) (*Backend, error) {
+	s, err := parseURL(rawURL)
+	if err != nil {
+		return nil, fmt.Errorf("redis election backend: %w", connurl.Explain(rawURL, func(s string) error {
+			_, err := parseURL(s)
+			return err
+		}))
+	}
+	return Open(s, o), nil
+}
+
+func parseURL(rawURL string) (*goredis.Options, error) {
+	if scheme, rest, ok := strings.Cut(rawURL, ":"); ok {
+		switch strings.ToLower(scheme) {
+		case "valkey":
+			rawURL = "redis:" + rest
+		case "valkeys":
+			rawURL = "rediss:" + rest
+		}
+	}
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	// go-redis takes localhost for a missing host; a mistyped URL must not lead there.
+	if u.Scheme != "unix" && u.Hostname() == "" {
+		return nil, errors.New("the host is missing")
+	}
+	return goredis.ParseURL(rawURL)
+}
+
+// Close ends the calls under way, waits for them, and closes the client if it was
+// made here. On a client of the caller's, calls end with that client's own time-outs.
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	first := !b.closed
+	b.closed = true
+	b.mu.Unlock()
+	var err error
+	if first && b.own {
+		err = b.client.Close()
+	}
+	b.calls.Wait()
+	return err
+}
+
+// do runs f and waits for it, but no longer than the context lives: go-redis looks at
+// a context's deadline alone, and only if its client is set to. An f that is left
+// behind ends with its socket's time-out; Close waits for it.
+func (b *Backend) do(ctx context.Context, f func() *goredis.Cmd) (reply []any, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	b.mu.RLock()
+	if b.closed {
+		b.mu.RUnlock()
+		return nil, election.ErrClosed
+	}
+	done := make(chan *goredis.Cmd, 1)
+	b.calls.Go(func() { done <- f() })
+	b.mu.RUnlock()
+	select {
+	case cmd := <-done:
+		return cmd.Slice()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
