@@ -69,17 +69,25 @@ func (g *Guard) Admit(ctx context.Context, c Credential) (*Permit, error) {
 		}
 		return nil, r
 	}
-	k, err := g.join(c)
-	if err != nil {
-		return nil, &Refusal{Reason: BackendUnknown, Election: c.Election, Detail: "the proxy is stopping", Err: err}
-	}
-	p, refusal := k.admit(ctx)
-	if refusal != nil {
+	for try := 0; ; try++ {
+		k, err := g.join(c)
+		if err != nil {
+			return nil, &Refusal{Reason: BackendUnknown, Election: c.Election, Detail: "the proxy is stopping", Err: err}
+		}
+		p, refusal := k.admit(ctx)
+		if refusal == nil {
+			return p, nil
+		}
 		g.leave(k)
-		return nil, refusal
+		// The keeper found here may be of the token's earlier term.
+		if refusal.Err != errRenumbered || try == 3 {
+			return nil, refusal
+		}
 	}
-	return p, nil
 }
+
+// errRenumbered means that a token was granted again under another number.
+var errRenumbered = errors.New("the token was granted again under another number")
 
 // join returns the credential's keeper, started if there was none, with one more user.
 func (g *Guard) join(c Credential) (*keeper, error) {

@@ -148,7 +148,7 @@ func (k *keeper) ask(ctx context.Context, timeout time.Duration) error {
 		}
 		k.current(asked, res)
 	case election.StandingStale:
-		k.end(k.stale(res.Number, res.Owner, ""))
+		k.end(k.stale(res.Number, res.Owner))
 	case election.StandingVacant:
 		k.end(k.refuse(LeaseVacant, "", nil))
 	default:
@@ -164,8 +164,8 @@ func (k *keeper) unanswered(err error) error {
 	return err
 }
 
-func (k *keeper) stale(rules int64, leader, detail string) *Refusal {
-	r := k.refuse(Stale, detail, nil)
+func (k *keeper) stale(rules int64, leader string) *Refusal {
+	r := k.refuse(Stale, "", nil)
 	r.Rules, r.Leader = rules, leader
 	return r
 }
@@ -180,7 +180,9 @@ func (k *keeper) current(asked time.Duration, res election.ValidateResult) {
 	// INVARIANT: a permit is for one number. The same token under another number is
 	// another term, which has to be admitted, fenced and bound by itself.
 	if n := k.number(); n != 0 && n != res.Number {
-		k.end(k.stale(res.Number, res.Owner, "the token was granted again under another number"))
+		r := k.stale(res.Number, res.Owner)
+		r.Err = errRenumbered
+		k.end(r)
 		return
 	}
 	holds, leased := k.g.c.PermitFor, false
