@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -117,6 +118,11 @@ func parseURL(rawURL string) (*goredis.Options, error) {
 	// go-redis takes localhost for a missing host; a mistyped URL must not lead there.
 	if u.Scheme != "unix" && u.Hostname() == "" {
 		return nil, errors.New("the host is missing")
+	}
+	if p := u.Port(); p != "" {
+		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
+			return nil, errors.New("the port is not 1 to 65535")
+		}
 	}
 	return goredis.ParseURL(rawURL)
 }
