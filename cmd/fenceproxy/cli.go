@@ -86,7 +86,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 		return exitOK
 	}
 	if err != nil {
-		fmt.Fprintf(errOut, "fenceproxy: %v\nTry %s --help.\n", err, commandOf(err))
+		fmt.Fprintf(errOut, "fenceproxy: %s\nTry %s --help.\n", withoutTokens(err.Error(), args), commandOf(err))
 		return exitUsage
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
@@ -100,6 +100,20 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 		}
 	}
 	return code
+}
+
+// withoutTokens takes out of a message what looks like a token given as an argument,
+// which no command takes.
+func withoutTokens(message string, args []string) string {
+	for _, a := range args {
+		if i := strings.IndexByte(a, '='); i >= 0 {
+			a = a[i+1:]
+		}
+		if _, err := election.ParseToken(a); err == nil && len(a) >= 32 {
+			message = strings.ReplaceAll(message, a, "[token]")
+		}
+	}
+	return message
 }
 
 // commandOf is the command that a usage error is about.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -112,7 +113,9 @@ func (c *acquireCmd) Run(ctx context.Context, s *streams) error {
 		secret := "token: " + r.Token.Reveal()
 		if c.SaveToken != "" {
 			if err := saveToken(c.SaveToken, r.Token); err != nil {
-				return err
+				// Nobody will ever know the token: do not lead until the lease ends.
+				_, resignErr := b.Resign(ctx, c.Election, r.Token, election.ResignOptions{})
+				return errors.Join(err, resignErr)
 			}
 			secret = "token: in " + c.SaveToken
 		} else {

@@ -124,6 +124,7 @@ func (a *act) wakeUp(ctx context.Context) (stale string, err error) {
 	case !a.fenced && late.Kind != Wrote:
 		return "", fmt.Errorf("without the fence A's late write was refused: %s", late.Error)
 	case !a.fenced:
+		a.say("A", a.paint(red, "is not refused")+": nothing that it asked could have told it")
 		_, err = a.until(ctx, "", is("A", Lost))
 		return late.Write, err
 	case late.Kind != Refused:
@@ -231,6 +232,9 @@ func (a *act) tell(r report) {
 	case Acquired:
 		a.say(r.from, "leads, with fencing number "+strconv.FormatInt(r.Number, 10))
 	case StandsBy:
+		if a.numberB > 0 {
+			return // it has just said so
+		}
 		a.say(r.from, a.paint(dim, "stands by: "+r.Leader+" leads"))
 	case Wrote:
 		a.wrote[r.from]++
