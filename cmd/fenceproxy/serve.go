@@ -1,13 +1,13 @@
 package main
 
-type serveCmd struct{}
+type serveCmd struct {
+	Config string `short:"c" required:"" placeholder:"FILE" help:"Configuration file."`
+}
 
 func (serveCmd) Run() error { return nil }
 
-type checkCmd struct{}
+type checkCmd struct {
+	Config string `short:"c" required:"" placeholder:"FILE" help:"Configuration file."`
+}
 
 func (checkCmd) Run() error { return nil }
-
-type installCmd struct{}
-
-func (installCmd) Run() error { return nil }

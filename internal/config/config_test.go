@@ -106,7 +106,7 @@ func TestMistakes(t *testing.T) {
 		"name":           {change(listen, listen+"    name: a b\n"), "7:5: listeners[0].name: must not hold spaces"},
 		"duration":       {good + "drain: 5\n", `9:1: drain: "5" is not a length of time such as 500ms, 2s or 1m`},
 		"long duration":  {good + "drain: 2h\n", "9:1: drain: 2h is out of range: 0s to 1h0m0s"},
-		"permit":         {good + "guard:\n  validate_every: 9s\n", "9:1: guard: validate_every (9s) must be shorter than permit (5s), or permits run out between two validations"},
+		"permit":         {good + "guard:\n  validate_every: 9s\n", "9:1: guard: validate_every (9s) must be at most half of permit (5s), so that a permit outlives one question that went unanswered"},
 		"negative":       {good + "guard:\n  timeout: -1s\n", "10:3: guard.timeout: -1s is out of range: 10ms to 1h0m0s"},
 		"log level":      {good + "log:\n  level: inof\n", `10:3: log.level: "inof" is not one of debug, info, warn, error (did you mean info?)`},
 	} {
@@ -233,4 +233,34 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("accepted %q", text)
 		}
 	})
+}
+
+// TestTheExampleLoads: the commented example is a configuration, its comments about
+// defaults are true, and it shows every key.
+func TestTheExampleLoads(t *testing.T) {
+	file := filepath.Join("..", "..", "examples", "fenceproxy.yaml")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Parse(file, text, env(map[string]string{"REDIS_PASSWORD": "p", "FENCE_PASSWORD": "p"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := Parse("f.yaml", []byte(good), env(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Guard != d.Guard || c.Log != d.Log || c.Drain != d.Drain || c.Listeners[0].MaxConns != d.Listeners[0].MaxConns {
+		t.Error("the example's values are not the defaults")
+	}
+	for _, key := range []string{
+		"elections", "backend", "backend_file", "guard", "validate_every", "permit", "timeout", "advance_timeout",
+		"listeners", "name", "protocol", "listen", "upstream", "control", "election", "elections", "max_conns", "nodes",
+		"log", "level", "format", "drain",
+	} {
+		if !strings.Contains(string(text), key+":") {
+			t.Errorf("the example does not show %s", key)
+		}
+	}
 }

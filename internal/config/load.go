@@ -99,8 +99,8 @@ func (r *reader) guard(f *field, g *Guard) {
 			*k.to = f.duration(10*time.Millisecond, k.most)
 		}
 	}
-	if g.Permit > 0 && g.ValidateEvery >= g.Permit {
-		f.mistake("validate_every (%v) must be shorter than permit (%v), or permits run out between two validations", g.ValidateEvery, g.Permit)
+	if g.Permit > 0 && g.ValidateEvery > g.Permit/2 {
+		f.mistake("validate_every (%v) must be at most half of permit (%v), so that a permit outlives one question that went unanswered", g.ValidateEvery, g.Permit)
 	}
 	o.close()
 }
