@@ -4,9 +4,12 @@
 package archtest
 
 import (
+	"bytes"
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	pathpkg "path"
 	"path/filepath"
 	"strconv"
@@ -91,6 +94,9 @@ func TestImportsPointOneWay(t *testing.T) {
 			return err
 		}
 		seen++
+		if strings.HasSuffix(path, "_test.go") {
+			checkSleep(t, path, f)
+		}
 		for _, spec := range f.Imports {
 			imp, err := strconv.Unquote(spec.Path.Value)
 			if err != nil {
@@ -105,6 +111,24 @@ func TestImportsPointOneWay(t *testing.T) {
 	}
 	if seen < 10 {
 		t.Fatalf("found %d Go files below %s", seen, root)
+	}
+}
+
+// checkSleep holds that a test sleeps in a synctest bubble only, where that costs no
+// time and waits for everything; elsewhere it waits for the event itself.
+func checkSleep(t *testing.T, path string, f *ast.File) {
+	t.Helper()
+	for _, spec := range f.Imports {
+		if spec.Path.Value == `"testing/synctest"` {
+			return
+		}
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(text, []byte("time"+".Sleep(")) {
+		t.Errorf("%s sleeps outside testing/synctest: wait for the event itself", path)
 	}
 }
 

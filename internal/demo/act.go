@@ -122,13 +122,13 @@ func (a *act) wakeUp(ctx context.Context) (stale string, err error) {
 	}
 	switch {
 	case !a.fenced && late.Kind != Wrote:
-		return "", fmt.Errorf("without the fence A's late write was refused: %s", late.Error)
+		return "", fmt.Errorf("without the fence the late write was refused: %s", late.Error)
 	case !a.fenced:
 		a.say("A", a.paint(red, "is not refused")+": nothing that it asked could have told it")
 		_, err = a.until(ctx, "", is("A", Lost))
 		return late.Write, err
 	case late.Kind != Refused:
-		return "", fmt.Errorf("A's late write %s was not refused", late.Write)
+		return "", fmt.Errorf("the late write %s was not refused", late.Write)
 	}
 	again, err := a.until(ctx, "", func(r report) bool { return r.from == "A" && r.Write != "" })
 	if err != nil {

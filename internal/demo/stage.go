@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fenceproxy/fenceproxy/election/postgres"
 	"github.com/fenceproxy/fenceproxy/guard/pgfence"
 	"github.com/fenceproxy/fenceproxy/internal/embedded"
 	"github.com/fenceproxy/fenceproxy/internal/servers"
@@ -74,7 +75,18 @@ func setUpPostgres(ctx context.Context, dsn string) error {
 	if err != nil {
 		return err
 	}
-	statements := []string{fence, "CREATE ROLE app LOGIN", electionsSQL("app")}
+	elections, err := postgres.SchemaSQL("")
+	if err != nil {
+		return err
+	}
+	statements := []string{fence, elections, "CREATE ROLE app LOGIN"}
+	for _, role := range []string{pgfence.DefaultRole, "app"} {
+		grant, err := postgres.GrantSQL("", role)
+		if err != nil {
+			return err
+		}
+		statements = append(statements, grant)
+	}
 	for _, target := range targets {
 		table := pgx.Identifier{target}.Sanitize()
 		statements = append(statements,
@@ -82,7 +94,7 @@ func setUpPostgres(ctx context.Context, dsn string) error {
 			"GRANT SELECT, INSERT ON "+table+" TO app")
 	}
 	for _, sql := range statements {
-		if _, err := conn.Exec(ctx, sql); err != nil {
+		if _, err := conn.PgConn().Exec(ctx, sql).ReadAll(); err != nil {
 			return err
 		}
 	}
@@ -206,5 +218,3 @@ func (d *demo) busy(ctx context.Context, what string, do func(context.Context) e
 		}
 	}
 }
-
-func electionsSQL(role string) string { return "" }

@@ -75,10 +75,9 @@ func RunWorker(ctx context.Context, o WorkerOptions) error {
 		asked := time.Now()
 		grant, err := w.Elections.Acquire(ctx, w.Election, election.AcquireOptions{Owner: "worker-" + w.Name, TTL: w.TTL})
 		switch {
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // it was told to end
 		case err != nil:
-			if ctx.Err() != nil {
-				return nil
-			}
 			return fmt.Errorf("worker %s: %w", w.Name, err)
 		case grant.Status == election.Acquired:
 			if err := w.lead(ctx, grant, asked.Add(w.TTL)); err != nil && ctx.Err() == nil {

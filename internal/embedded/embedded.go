@@ -63,8 +63,9 @@ func Start(ctx context.Context) (*Server, error) {
 		return nil, fmt.Errorf("starting the embedded server: %w", err)
 	}
 	s := &Server{m: m, l: l, table: table, clients: map[int64]*client{}}
-	var ticking context.Context
-	ticking, s.ended = context.WithCancel(context.Background())
+	// It lives until Close, not until ctx is done.
+	ticking, end := context.WithCancel(context.WithoutCancel(ctx))
+	s.ended = end
 	s.wg.Go(s.accept)
 	s.wg.Go(func() { s.expire(ticking) })
 	return s, nil
