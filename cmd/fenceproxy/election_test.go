@@ -8,12 +8,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fenceproxy/fenceproxy/internal/servers"
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
 )
 
 // backends are the election backends whose elections outlive a process.
 func backends(t *testing.T) map[string]string {
-	return map[string]string{"redis": "redis://" + testenv.SharedRedis(t).Addr}
+	pg := testenv.SharedPostgres(t).DSN(servers.Superuser, "postgres")
+	if r := command(t, "", "install", "--elections", "--dsn", pg); r.code != exitOK {
+		t.Fatalf("%+v", r)
+	}
+	return map[string]string{"redis": "redis://" + testenv.SharedRedis(t).Addr, "postgres": pg}
 }
 
 // keys are the keys of a JSON object, sorted.

@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/redis/go-redis/v9"
 )
 
 func main() {
@@ -17,5 +19,13 @@ func main() {
 	// The first signal asks for an orderly end; giving up the handler then lets a
 	// second one end the process at once.
 	context.AfterFunc(ctx, stop)
+	// go-redis prints what it also returns.
+	redis.SetLogger(quiet{})
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
+
+// quiet is a logger that says nothing.
+type quiet struct{}
+
+// Printf implements go-redis's logger.
+func (quiet) Printf(context.Context, string, ...any) {}
