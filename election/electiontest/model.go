@@ -76,20 +76,21 @@ func (s suite) model(t *testing.T) {
 				u.resign(tokens[i], election.ResignOptions{}, election.Released)
 				m.holder, m.owner = -1, ""
 			},
+			"validate": func(r *rapid.T) {
+				i, u := pick()
+				switch m.holder {
+				case -1:
+					u.standing(tokens[i], election.StandingVacant, 0)
+				case i:
+					u.standing(tokens[i], election.StandingCurrent, m.number)
+				default:
+					u.standing(tokens[i], election.StandingStale, m.number)
+				}
+			},
 			"": func(r *rapid.T) { // after each step
 				st := u.status()
 				if st.Number != m.number || st.Owner != m.owner || (st.Status == election.Held) != (m.holder >= 0) {
 					r.Fatalf("Status %+v, model %+v", st, m)
-				}
-				for i, token := range tokens {
-					switch {
-					case m.holder == -1:
-						u.standing(token, election.StandingVacant, 0)
-					case m.holder == i:
-						u.standing(token, election.StandingCurrent, m.number)
-					default:
-						u.standing(token, election.StandingStale, m.number)
-					}
 				}
 			},
 		})
