@@ -43,13 +43,13 @@ func (s suite) model(t *testing.T) {
 					MinFencing: rapid.Int64Range(0, 1<<62).Draw(r, "floor"),
 				}
 				g := u.acquire(o)
-				switch {
-				case m.holder == -1:
+				switch m.holder {
+				case -1:
 					if g.Status != election.Acquired || g.Number <= m.number || g.Number < o.MinFencing || g.Owner != o.Owner {
 						r.Fatalf("%d acquires from %+v: %+v", i, m, g)
 					}
 					m = model{i, g.Owner, g.Number}
-				case m.holder == i:
+				case i:
 					if g.Status != election.Acquired || g.Number != m.number || g.Owner != m.owner {
 						r.Fatalf("%d acquires again from %+v: %+v", i, m, g)
 					}
