@@ -37,7 +37,7 @@ func (c *checkCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	r := &checkReport{out: s.out}
-	r.ok("%s: no mistakes, %d listeners", cfg.File, len(cfg.Listeners))
+	r.ok("%s: no mistakes (listeners: %d)", cfg.File, len(cfg.Listeners))
 	c.elections(ctx, cfg, r)
 	for i := range cfg.Listeners {
 		c.listener(ctx, &cfg.Listeners[i], r)
@@ -143,15 +143,16 @@ func (c *checkCmd) fence(ctx context.Context, l *config.Listener, r *checkReport
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*c.Timeout)
 	defer cancel()
-	problems := f.Check(ctx)
-	for _, p := range problems {
+	fatal := false
+	for _, p := range f.Check(ctx) {
 		if p.Fatal {
+			fatal = true
 			r.fail(p.Fix, "%s: %s", l.Name, p.What)
 		} else {
 			r.warn(p.Fix, "%s: %s", l.Name, p.What)
 		}
 	}
-	if len(problems) == 0 {
+	if !fatal {
 		r.ok("%s: control connection %v: the fence is there and may do its work", l.Name, l.Control)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/guard/pgfence"
 	"github.com/fenceproxy/fenceproxy/guard/redisfence"
 	"github.com/fenceproxy/fenceproxy/internal/config"
-	"github.com/fenceproxy/fenceproxy/protocols"
+	"github.com/fenceproxy/fenceproxy/protocols/pg"
 )
 
 // A proxy is one listener with what stands behind it.
@@ -20,7 +20,7 @@ type proxy struct {
 	*config.Listener
 	log      *slog.Logger
 	listener net.Listener
-	serving  protocols.Serving
+	wire     wire
 	fence    fence
 	// ends undoes what was opened, last first.
 	ends []func()
@@ -32,6 +32,11 @@ type fence interface {
 	Check(ctx context.Context) []guard.Problem
 }
 
+// A wire serves the clients of a listener until ctx is done, and drains.
+type wire interface {
+	Serve(ctx context.Context, l net.Listener) error
+}
+
 // newProxy opens a listener and what it needs. It waits for no server.
 func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b election.Backend, log *slog.Logger) (_ *proxy, err error) {
 	p := &proxy{Listener: l, log: log.With("listener", l.Name)}
@@ -40,30 +45,64 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 			p.close()
 		}
 	}()
+	// newGuard puts the guard in front of the fence.
+	newGuard := func(f fence) *guard.Guard {
+		p.fence = f
+		gc := cfg.Guard.Config()
+		gc.Log = p.log
+		g := guard.New(b, f, gc)
+		p.ends = append(p.ends, g.Close)
+		return g
+	}
 	switch l.Protocol {
 	case config.Postgres:
 		f, err := openPostgresFence(ctx, l)
 		if err != nil {
 			return nil, err
 		}
-		p.fence, p.ends = f, append(p.ends, f.Close)
+		p.ends = append(p.ends, f.Close)
+		p.wire, err = pg.New(pg.Config{
+			Upstream:        l.Upstream,
+			Guard:           pgAdmitter{l, pg.Admit(newGuard(f))},
+			Binder:          f,
+			DefaultElection: l.Election,
+			MaxConns:        l.MaxConns,
+			Drain:           cfg.Drain,
+			Logger:          p.log,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("%v: listener %s: %w", l.Pos, l.Name, err)
+		}
 	case config.Redis, config.Valkey:
 		f, err := openRedisFence(ctx, l)
 		if err != nil {
 			return nil, err
 		}
-		p.fence, p.ends = f, append(p.ends, func() { _ = f.Close() })
+		p.ends = append(p.ends, func() { _ = f.Close() })
+		newGuard(f)
 	}
-	gc := cfg.Guard.Config()
-	gc.Log = p.log
-	g := guard.New(b, p.fence, gc)
-	p.ends = append(p.ends, g.Close)
 	if p.listener, err = listen(ctx, l); err != nil {
 		return nil, err
 	}
 	p.ends = append(p.ends, func() { _ = p.listener.Close() })
-	p.serving.MaxConns, p.serving.Drain = l.MaxConns, cfg.Drain
 	return p, nil
+}
+
+// A pgAdmitter admits for the elections that its listener serves.
+type pgAdmitter struct {
+	l    *config.Listener
+	next pg.Admitter
+}
+
+func (a pgAdmitter) Admit(ctx context.Context, c guard.Credential) (pg.Permit, error) {
+	if !a.l.Serves(c.Election) {
+		return nil, wrongElection(c)
+	}
+	return a.next.Admit(ctx, c)
+}
+
+func wrongElection(c guard.Credential) *guard.Refusal {
+	return &guard.Refusal{Reason: guard.WrongElection, Election: c.Election}
 }
 
 func openPostgresFence(ctx context.Context, l *config.Listener) (*pgfence.Fence, error) {

@@ -11,7 +11,6 @@ import (
 	"sync"
 
 	"github.com/fenceproxy/fenceproxy/internal/config"
-	"github.com/fenceproxy/fenceproxy/protocols"
 )
 
 type serveCmd struct {
@@ -67,7 +66,7 @@ func serveAll(ctx context.Context, proxies []*proxy, log *slog.Logger) error {
 		wg.Go(func() { p.warn(ctx) })
 		wg.Go(func() {
 			p.log.Info("listening", "addr", p.listener.Addr().String(), "upstream", p.Upstream)
-			errs[i] = protocols.Serve(ctx, p.listener, p.serving)
+			errs[i] = p.wire.Serve(ctx, p.listener)
 			end() // one listener that fails ends them all: half a proxy is a riddle
 		})
 	}
