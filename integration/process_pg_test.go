@@ -118,3 +118,48 @@ func TestPostgresProxyKilledBetweenRaiseAndSever(t *testing.T) {
 	url, b := redisElections(t)
 	testKilledBetweenRaiseAndSever(t, ctx, newPgResource(t, ctx), url, b)
 }
+
+// The guarded server crashes and starts again: its sessions are gone, the fence is not.
+func TestPostgresCrashed(t *testing.T) {
+	ctx := testenv.Context(t)
+	url, b := redisElections(t)
+	r := newPgResource(t, ctx)
+	p := startProxy(t, url, r.listener())
+	a, na := lead(t, ctx, b, "e", "a", time.Minute)
+	mustWrite(t, ctx, mustConnect(t, ctx, r, p.addr, a), na)
+	if _, err := b.Resign(ctx, "e", a.Token, noHoldOff); err != nil {
+		t.Fatal(err)
+	}
+	c, nc := lead(t, ctx, b, "e", "c", time.Minute)
+	old := mustConnect(t, ctx, r, p.addr, c)
+	mustWrite(t, ctx, old, nc)
+
+	crash(t, ctx, r)
+	if err := old.write(ctx, nc); err == nil {
+		t.Error("a write went through a connection of before the crash")
+	}
+	if f := r.fence(t, ctx, "e"); f.Highest != nc || f.State != guard.Severed {
+		t.Errorf("the fence is %+v, want number %d, severed", f, nc)
+	}
+	mustRefuse(t, ctx, r, p.addr, nil, a, na)
+	mustWrite(t, ctx, mustConnect(t, ctx, r, p.addr, c), nc)
+}
+
+// crash kills a server process, upon which Postgres ends all others and recovers.
+func crash(t *testing.T, ctx context.Context, r *pgResource) {
+	t.Helper()
+	var pid int
+	if err := r.direct.QueryRow(ctx, "select pg_backend_pid()").Scan(&pid); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the server has recovered", func() bool {
+		var recovered bool
+		err := r.direct.QueryRow(ctx, "select pg_backend_pid() <> $1", pgx.QueryExecModeExec, pid).Scan(&recovered)
+		return err == nil && recovered
+	})
+}
+
+var noHoldOff election.ResignOptions

@@ -99,6 +99,29 @@ func (p *proxyProcess) start(t *testing.T) {
 
 func (p *proxyProcess) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 
+// pause stops the proxy with SIGSTOP, and returns when every thread of it stands.
+func (p *proxyProcess) pause(t *testing.T) {
+	t.Helper()
+	p.signal(syscall.SIGSTOP)
+	eventually(t, "the proxy stands", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
+		if err != nil || len(threads) == 0 {
+			t.Fatal("the proxy's threads cannot be seen")
+		}
+		for _, name := range threads {
+			stat, err := os.ReadFile(name)
+			if err != nil {
+				continue // a thread that ended
+			}
+			_, state, _ := strings.Cut(string(stat), ") ")
+			if !strings.HasPrefix(state, "T") {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 // kill ends the proxy with SIGKILL.
 func (p *proxyProcess) kill() {
 	p.signal(syscall.SIGKILL)
@@ -231,7 +254,7 @@ func testProxyStopped(t *testing.T, ctx context.Context, r resource, backendURL 
 	old := mustConnect(t, ctx, r, p1.addr, a)
 	mustWrite(t, ctx, old, na)
 
-	p1.signal(syscall.SIGSTOP)
+	p1.pause(t)
 	var wg sync.WaitGroup
 	wg.Go(func() { // waits inside the stopped proxy
 		if err := old.write(ctx, na); err == nil {
@@ -270,7 +293,7 @@ func testProxyKilled(t *testing.T, ctx context.Context, r resource, backendURL s
 	again := mustConnect(t, ctx, r, p1.addr, a)
 	mustWrite(t, ctx, again, na)
 
-	p1.signal(syscall.SIGSTOP) // its connection stays up while the lease runs out
+	p1.pause(t) // its connection stays up while the lease runs out
 	stop()
 	c, nc := lead(t, ctx, b, "e", "c", time.Minute)
 	mustWrite(t, ctx, mustConnect(t, ctx, r, p2.addr, c), nc)
