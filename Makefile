@@ -29,7 +29,7 @@ deps: ## Install what building and testing need and this machine lacks (apt; els
 
 .PHONY: build
 build: ## Build bin/fenceproxy
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/fenceproxy ./cmd/fenceproxy
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/fenceproxy ./cmd/fenceproxy
 
 .PHONY: test-fast
 test-fast: ## All tests once, without the race detector, the linter and the set-up
