@@ -103,6 +103,9 @@ func (a *act) takeOver(ctx context.Context) error {
 		return err
 	}
 	a.numberB = second.Number
+	if a.fenced {
+		a.narrate("B connects. Before its first write the proxy raises the fence, which stands inside " + a.stage.product + " itself, to B's number, and ends every connection of a lower one.")
+	}
 	if a.numberB <= a.numberA {
 		return fmt.Errorf("worker B leads with number %d, which is not above A's %d", a.numberB, a.numberA)
 	}
@@ -218,6 +221,9 @@ func (a *act) until(ctx context.Context, waiting string, wanted func(report) boo
 			}
 			if wanted(r) {
 				return r, nil
+			}
+			if a.numberB == 0 && (r.Kind == Refused || r.Kind == RefusedAgain) {
+				return r, fmt.Errorf("worker %s was refused while it led: %s", r.from, r.Error)
 			}
 			if r.Kind == Lost {
 				return r, fmt.Errorf("worker %s lost its lease of %v by itself: is this machine very busy?", r.from, a.ttl)
