@@ -268,4 +268,3 @@ func TestRedisBenchmarkAsLeader(t *testing.T) {
 		t.Errorf("redis-cli --pipe:\n%s", out)
 	}
 }
-
