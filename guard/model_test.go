@@ -58,14 +58,17 @@ func TestModel(t *testing.T) {
 }
 
 type world struct {
-	m  model
-	rt *rapid.T
+	m      model
+	fatalf func(format string, args ...any)
 
 	mu    sync.Mutex
 	ops   []*op
 	seq   int
 	given []*guard.Permit
-	wg    sync.WaitGroup
+
+	guards [3]*guard.Guard
+	wg     sync.WaitGroup // of admit
+	stop   chan struct{}
 
 	// The election backend.
 	tokens         [3]election.Token
@@ -221,14 +224,14 @@ func (w *world) bind(p *guard.Permit) {
 	w.binds++
 	strict := !(w.m.losesFence && w.m.losesCounter && w.m.stuckClock)
 	if strict && t.Number < w.highest {
-		w.rt.Fatalf("order: bound %d after %d", t.Number, w.highest)
+		w.fatalf("order: bound %d after %d", t.Number, w.highest)
 	}
 	if h, ok := w.holders[t.Number]; strict && ok && h != t.Digest {
-		w.rt.Fatalf("holder: number %d bound for two holders", t.Number)
+		w.fatalf("holder: number %d bound for two holders", t.Number)
 	}
 	for _, c := range w.conns {
 		if c.alive && (c.term.Number != t.Number || c.term.Digest != t.Digest) {
-			w.rt.Fatalf("severed: bound %d while a connection of %d lives", t.Number, c.term.Number)
+			w.fatalf("severed: bound %d while a connection of %d lives", t.Number, c.term.Number)
 		}
 	}
 	w.highest = max(w.highest, t.Number)
@@ -236,34 +239,48 @@ func (w *world) bind(p *guard.Permit) {
 	w.conns = append(w.conns, &modelConn{t, true})
 }
 
-func (m model) run(rt *rapid.T) {
-	w := &world{m: m, rt: rt, holder: -1, holders: map[int64]election.Digest{}}
-	var guards [3]*guard.Guard
-	for i := range guards {
+func newWorld(m model, fatalf func(string, ...any)) *world {
+	w := &world{m: m, fatalf: fatalf, holder: -1, holders: map[int64]election.Digest{}, stop: make(chan struct{})}
+	for i := range w.guards {
 		who := fmt.Sprint("guard ", i)
-		guards[i] = guard.New(modelBackend{w: w, who: who}, modelFence{w, who}, guard.Config{})
+		w.guards[i] = guard.New(modelBackend{w: w, who: who}, modelFence{w, who}, guard.Config{})
 		w.tokens[i] = election.NewToken()
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer func() {
-		cancel()
-		for _, g := range guards {
-			g.Close()
-		}
-		w.wg.Wait()
-	}()
-	admit := func(g, i int) {
-		w.wg.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-			defer cancel()
-			p, err := guards[g].Admit(ctx, cred(w.tokens[i]))
-			if err == nil {
-				w.mu.Lock()
-				w.given = append(w.given, p)
-				w.mu.Unlock()
-			}
-		})
+	return w
+}
+
+func (w *world) end() {
+	close(w.stop)
+	for _, g := range w.guards {
+		g.Close()
 	}
+	w.wg.Wait()
+}
+
+// admit lets a session of guard g present token i.
+func (w *world) admit(g, i int) {
+	w.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		go func() {
+			select {
+			case <-w.stop:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+		p, err := w.guards[g].Admit(ctx, cred(w.tokens[i]))
+		if err == nil {
+			w.mu.Lock()
+			w.given = append(w.given, p)
+			w.mu.Unlock()
+		}
+	})
+}
+
+func (m model) run(rt *rapid.T) {
+	w := newWorld(m, rt.Fatalf)
+	defer w.end()
 	index := rapid.IntRange(0, 2)
 	steps := rapid.IntRange(50, 300).Draw(rt, "steps")
 	for range steps {
@@ -273,35 +290,56 @@ func (m model) run(rt *rapid.T) {
 		slices.SortFunc(w.given, func(a, b *guard.Permit) int { return cmp.Compare(a.Term().Number, b.Term().Number) })
 		w.mu.Unlock()
 		switch a := rapid.IntRange(0, 99).Draw(rt, "action"); {
-		case a < 70 && w.pending() > 0:
-			w.step(rapid.IntRange(0, w.pending()-1).Draw(rt, "op"), rapid.IntRange(0, 19).Draw(rt, "fate"))
-		case a < 76:
+		case a < 20 && w.pending() > 0:
+			w.step(rapid.IntRange(0, w.pending()-1).Draw(rt, "op"), rapid.IntRange(0, 29).Draw(rt, "fate"))
+		case a < 45: // one proxy runs for a while, the others are paused
+			g := index.Draw(rt, "guard")
+			for range rapid.IntRange(1, 12).Draw(rt, "for") {
+				w.stepOf(g)
+				synctest.Wait()
+			}
+		case a < 52:
+			if rapid.Bool().Draw(rt, "resigned before") {
+				w.holder = -1
+			}
 			w.acquire(index.Draw(rt, "token"), 0)
-		case a < 84:
+		case a < 65:
 			i := index.Draw(rt, "token")
-			if rapid.Bool().Draw(rt, "of the holder") && w.holder >= 0 {
+			if w.holder >= 0 && rapid.IntRange(0, 3).Draw(rt, "of another") > 0 {
 				i = w.holder
 			}
-			admit(index.Draw(rt, "guard"), i)
-		case a < 91 && len(w.given) > 0:
+			w.admit(index.Draw(rt, "guard"), i)
+		case a < 78 && len(w.given) > 0:
 			w.bind(w.given[rapid.IntRange(0, len(w.given)-1).Draw(rt, "permit")])
-		case a < 93:
-			w.holder = -1 // resigned
-		case a < 95 && m.losesFence:
+		case a < 85 && len(w.conns) > 0:
+			for _, c := range w.conns {
+				c.alive = false // closed by their sessions
+			}
+		case a < 91 && m.losesFence:
 			w.rec = guard.Record{}
-		case a < 96 && m.losesCounter:
+		case a < 93 && m.losesCounter:
 			w.holder, w.last = -1, 0
 			time.Sleep(50 * time.Millisecond)
-		case a < 97 && w.holder >= 0:
+		case a < 96 && w.holder >= 0:
 			w.expiry = time.Now().Add(3 * time.Second)
 		default:
 			time.Sleep(time.Duration(rapid.IntRange(1, 1500).Draw(rt, "ms")) * time.Millisecond)
 		}
 	}
-	w.settle(admit)
+	w.settle()
 }
 
 func (w *world) pending() int { w.mu.Lock(); defer w.mu.Unlock(); return len(w.ops) }
+
+// stepOf lets one guard's next request be answered.
+func (w *world) stepOf(g int) {
+	w.mu.Lock()
+	i := slices.IndexFunc(w.ops, func(o *op) bool { return o.who[len("guard ")] == byte('0'+g) })
+	w.mu.Unlock()
+	if i >= 0 {
+		w.step(i, 10)
+	}
+}
 
 // step lets one request or reply go on its way, or get lost.
 func (w *world) step(i, fate int) {
@@ -325,14 +363,14 @@ func (w *world) step(i, fate int) {
 		finish(o.result)
 	default:
 		o.result, o.applied = o.apply(), true
-		if fate < 14 {
+		if fate < 20 {
 			finish(o.result)
 		}
 	}
 }
 
 // settle ends the faults: whoever leads now, with a number that is high enough, gets in.
-func (w *world) settle(admit func(g, i int)) {
+func (w *world) settle() {
 	w.holder = -1
 	w.acquire(0, w.highestGranted+1)
 	w.mu.Lock()
@@ -341,7 +379,7 @@ func (w *world) settle(admit func(g, i int)) {
 	binds := w.binds
 	for try := range 2000 {
 		if try%200 == 0 {
-			admit(1, 0)
+			w.admit(1, 0)
 		}
 		synctest.Wait()
 		w.expiry = time.Now().Add(3 * time.Second)
@@ -362,5 +400,5 @@ func (w *world) settle(admit func(g, i int)) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	w.rt.Fatalf("the leader of %d is not let in; the fence is %+v", w.number, w.rec)
+	w.fatalf("the leader of %d is not let in; the fence is %+v", w.number, w.rec)
 }
