@@ -56,9 +56,9 @@ type Options struct {
 }
 
 // New returns a backend on a client of the caller's, which Close leaves open. The
-// client may be one of a cluster or of Sentinel, but a cluster client must not be set
-// to read from replicas. Where it retries by itself, a Resign whose reply was lost
-// reports NotOwner although it released.
+// client may be one of a cluster or of Sentinel; one that prefers replicas is asked for
+// scripts, which it sends to primaries. Where it retries by itself, a Resign whose reply
+// was lost reports NotOwner although it released.
 func New(client goredis.UniversalClient, o Options) *Backend {
 	return &Backend{client: client, scripts: newScripts(o)}
 }
@@ -94,15 +94,15 @@ func Open(server *goredis.Options, o Options) *Backend {
 func OpenURL(rawURL string, o Options) (*Backend, error) {
 	s, err := parseURL(rawURL)
 	if err != nil {
-		return nil, fmt.Errorf("redis election backend: %w", connurl.Explain(rawURL, func(s string) error {
-			_, err := parseURL(s)
-			return err
-		}))
+		return nil, fmt.Errorf("redis election backend: %w", connurl.Explain(rawURL, err))
 	}
 	return Open(s, o), nil
 }
 
 func parseURL(rawURL string) (*goredis.Options, error) {
+	if err := connurl.Check(rawURL); err != nil {
+		return nil, err
+	}
 	if scheme, rest, ok := strings.Cut(rawURL, ":"); ok {
 		switch strings.ToLower(scheme) {
 		case "valkey":
