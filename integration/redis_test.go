@@ -203,4 +203,3 @@ func TestRedisRaceFindsMissingSever(t *testing.T) {
 		t.Error("no late write without the sever step: this race cannot fail")
 	}
 }
-
