@@ -52,7 +52,7 @@ fuzz: ## Run every fuzz test for FUZZTIME each (default 30s)
 
 .PHONY: lint
 lint: $(GOLANGCI)-$(GOLANGCI_V) ## Run the linter: style, mistakes and the direction of imports
-	$< run ./...
+	$< run --allow-parallel-runners ./...
 
 $(GOLANGCI)-$(GOLANGCI_V):
 	@echo "Building golangci-lint $(GOLANGCI_V), once: this takes a few minutes."
