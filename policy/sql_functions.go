@@ -30,6 +30,13 @@ func (j *judgement) setConfig(args []*pg_query.Node) {
 		name, ok = literal(args[0])
 	}
 	if !ok {
+		// pg_dump takes the name from pg_settings. A list is no value of the settings
+		// that matter here: no boolean, no encoding, no token.
+		if len(args) == 3 {
+			if v, ok := literal(args[1]); ok && strings.Contains(v, ",") && !UnsafeEncoding(v) {
+				return
+			}
+		}
 		j.refuse(SQLFunction, "set_config")
 		return
 	}

@@ -358,7 +358,7 @@ func TestOwnNotifications(t *testing.T) {
 	reader := r.connect("")
 	mustExec(t, c, "LISTEN a")
 	mustExec(t, reader, "LISTEN a")
-	wantError(t, exec(t, reader, "NOTIFY a"), "25006")
+	wantError(t, try(t, reader, "NOTIFY a"), "25006")
 	mustExec(t, c, "NOTIFY a, 'own'")
 	for _, conn := range []*pgx.Conn{c, reader} {
 		n, err := conn.WaitForNotification(t.Context())
