@@ -148,7 +148,9 @@ func (x *session) feed(ctx context.Context, b []byte) bool {
 		if !x.send(up) {
 			return false
 		}
-		x.dropPermit(false)
+		if ask.kind != askAdmit {
+			x.dropPermit(false) // admit still needs the old one
+		}
 		switch {
 		case ended:
 			x.hurryServer()
