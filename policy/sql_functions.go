@@ -24,8 +24,7 @@ func (j *judgement) call(f *pg_query.FuncCall) {
 }
 
 func (j *judgement) setConfig(args []*pg_query.Node) {
-	name, value := "", ""
-	ok := len(args) >= 2
+	name, ok := "", len(args) >= 2
 	if ok {
 		// Named notation (name => value) is no literal, and so refused.
 		name, ok = literal(args[0])
@@ -46,7 +45,7 @@ func (j *judgement) setConfig(args []*pg_query.Node) {
 		j.refuse(SQLFunction, "set_config")
 		return
 	}
-	value, ok = literal(args[1])
+	value, ok := literal(args[1])
 	if !ok {
 		value = "?" // no value that assign takes for a good one
 	}
