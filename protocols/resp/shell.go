@@ -148,7 +148,9 @@ func (x *session) feed(ctx context.Context, b []byte) bool {
 		if !x.send(up) {
 			return false
 		}
-		x.dropPermit(false)
+		if ask.kind != askAdmit {
+			x.dropPermit(false) // admit still needs the old one
+		}
 		switch {
 		case ended:
 			x.hurryServer()
@@ -186,17 +188,17 @@ func (x *session) send(up []byte) bool {
 	p := x.permit
 	x.mu.Unlock()
 	if p != nil && !p.Live() {
-		x.end(p)
+		x.endNow(refusalLine(refusalOf(p.Err(), p.Term().Election)))
 		return false
 	}
 	_, err := x.upstream.Write(up)
 	return err == nil
 }
 
-// end ends the session because its permit has ended.
-func (x *session) end(p *guard.Permit) {
+// permitEnded ends the session, unless it has stopped using the permit.
+func (x *session) permitEnded(p *guard.Permit) {
 	x.mu.Lock()
-	held := x.permit == p
+	held := x.permit == p && x.core.holds()
 	x.mu.Unlock()
 	if held {
 		x.endNow(refusalLine(refusalOf(p.Err(), p.Term().Election)))
@@ -235,7 +237,7 @@ func (x *session) answer(ctx context.Context, q question) {
 		x.mu.Lock()
 		if live {
 			t := p.Term()
-			x.server.c.Log.Info("session bound", "client", x.client.RemoteAddr().String(), "election", t.Election, "number", t.Number)
+			x.server.c.Log.Debug("session bound", "client", x.client.RemoteAddr().String(), "election", t.Election, "number", t.Number)
 		}
 		x.core.confirmed(live, why)
 		x.mu.Unlock()
@@ -270,7 +272,7 @@ func (x *session) admit(ctx context.Context, q question) (*binding, *guard.Refus
 	x.others.Go(func() {
 		select {
 		case <-p.Done():
-			x.end(p)
+			x.permitEnded(p)
 		case <-release:
 		case <-x.over:
 		}
@@ -315,8 +317,6 @@ func (x *session) await(ctx context.Context, step step) bool {
 	if cap(x.ahead) == 0 {
 		x.ahead = make([]byte, 0, readSize)
 	}
-	stop := context.AfterFunc(ctx, x.wakeClient)
-	defer stop()
 	for x.gone == nil && limit == nil && len(x.ahead) < cap(x.ahead) {
 		n, err := x.client.Read(x.ahead[len(x.ahead):cap(x.ahead)])
 		x.ahead = x.ahead[:len(x.ahead)+n]

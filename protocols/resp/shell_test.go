@@ -1,0 +1,84 @@
+package resp
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/election"
+	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/guard/guardtest"
+)
+
+// memoryFence is a fence in memory, with no connections to sever.
+type memoryFence struct {
+	mu sync.Mutex
+	r  guard.Record
+}
+
+func (f *memoryFence) Read(context.Context, string) (guard.Record, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.r, nil
+}
+
+func (f *memoryFence) Swap(_ context.Context, _ string, old, new guard.Record) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.r != old {
+		return guard.ErrConflict
+	}
+	f.r = new
+	return nil
+}
+
+func (f *memoryFence) Sever(context.Context, guard.Term) error { return nil }
+
+// The permit has ended, and nobody has told the session yet: what the client sent is not
+// written all the same.
+func TestNoByteAfterThePermit(t *testing.T) {
+	b := new(guardtest.Backend)
+	token := election.NewToken()
+	b.Grant(token, 7)
+	g := guard.New(b, new(memoryFence), guard.Config{ValidateEvery: 10 * time.Millisecond})
+	defer g.Close()
+	p, err := g.Admit(t.Context(), guard.Credential{Election: "jobs", Token: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Release()
+
+	client, farClient := net.Pipe()
+	upstream, farUpstream := net.Pipe()
+	defer client.Close()
+	defer farClient.Close()
+	x := &session{
+		server: &Server{c: Config{Guard: g, Log: slog.New(slog.DiscardHandler)}}, client: client, upstream: upstream,
+		wake: make(chan struct{}, 1), over: make(chan struct{}), core: boundCore(), permit: p, release: make(chan struct{}),
+	}
+	written := make(chan string)
+	go func() {
+		all, _ := io.ReadAll(farUpstream)
+		written <- string(all)
+	}()
+	if !x.feed(t.Context(), []byte("SET a 1\r\n")) {
+		t.Fatal("the live session did not write")
+	}
+	b.Grant(election.NewToken(), 8)
+	<-p.Done()
+	if x.feed(t.Context(), []byte("SET a 2\r\n")) {
+		t.Error("it goes on")
+	}
+	_ = upstream.Close()
+	if got := <-written; got != "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n" {
+		t.Errorf("written: %q", got)
+	}
+	if down := string(x.core.down); !x.core.closed || !strings.HasPrefix(down, "-FENCED stale leader") {
+		t.Errorf("closed %v, the client is told %q", x.core.closed, down)
+	}
+}
