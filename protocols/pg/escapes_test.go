@@ -92,6 +92,7 @@ func TestEscapes(t *testing.T) {
 		{"BEGIN", "SELECT flips()", "COMMIT", "SELECT writes()"},
 		{"BEGIN; SELECT flips(); COMMIT", "SELECT writes()"},
 		{"SELECT flips(); COMMIT; SELECT writes()"},
+		{"SELECT flips()", "COMMIT", "SELECT writes()"},
 		{"SELECT flips() AS a UNION SELECT flops()", "SELECT writes()"},
 		{"SELECT tries()"},
 	} {

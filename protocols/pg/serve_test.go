@@ -191,6 +191,50 @@ func TestBindRefused(t *testing.T) {
 	}
 }
 
+// A permit that ends while the bind is under way lets nothing through.
+func TestPermitEndsDuringBind(t *testing.T) {
+	r := newRig(t, nil)
+	token := r.guard.lead().Reveal()
+	r.guard.onBind = func(int) error {
+		r.guard.mu.Lock()
+		defer r.guard.mu.Unlock()
+		for _, p := range r.guard.permits {
+			p.live.Store(false) // expired; no one has noticed
+		}
+		return nil
+	}
+	c := r.connect("&fence.token=" + token)
+	wantError(t, try(t, c, "INSERT INTO t VALUES (1)"), "FP003")
+	if got := queryString(t, c, "SHOW default_transaction_read_only"); got != "on" {
+		t.Error(got)
+	}
+	if got := r.rows(); got != "" {
+		t.Error(got)
+	}
+}
+
+// A fence that moved between admission and bind is asked for again, a few times.
+func TestBindConflict(t *testing.T) {
+	r := newRig(t, nil)
+	token := r.guard.lead().Reveal()
+	conflict := &guard.Refusal{Reason: guard.FenceUnavailable, Election: "orders", Err: guard.ErrConflict}
+	r.guard.onBind = func(n int) error {
+		if n < bindTries {
+			return conflict
+		}
+		return nil
+	}
+	mustExec(t, r.connect("&fence.token="+token), "INSERT INTO t VALUES (1)")
+	if r.guard.admits != bindTries {
+		t.Errorf("admitted %d times", r.guard.admits)
+	}
+	r.guard.onBind = func(int) error { return conflict }
+	wantError(t, try(t, r.connect("&fence.token="+token), "INSERT INTO t VALUES (2)"), "FP004")
+	if got := r.rows(); got != "1" {
+		t.Error(got)
+	}
+}
+
 func TestLossOfPermitEndsTheSession(t *testing.T) {
 	r := newRig(t, nil)
 	idle, busy := r.leader(), r.connect("&fence.token="+r.guard.leader.Reveal())
