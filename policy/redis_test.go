@@ -3,6 +3,7 @@ package policy_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -169,7 +170,7 @@ func TestRedisReadsDoNotWrite(t *testing.T) {
 				return nil
 			})
 			for _, call := range calls {
-				if err := call.Err(); err == nil || err == redis.Nil {
+				if err := call.Err(); err == nil || errors.Is(err, redis.Nil) {
 					tried++
 				}
 			}

@@ -102,13 +102,14 @@ func describe(ctx context.Context, control Control, names ...string) ([]*command
 		return nil, fmt.Errorf("%w: %d answers to %d names", errTable, len(reply), len(names))
 	}
 	all := make([]*command, len(names))
-	for i, e := range reply {
+	for i, name := range names {
+		e := reply[i]
 		if e == nil {
 			continue
 		}
 		p, err := policy.ParseRedisCommand(e)
 		if err != nil {
-			return nil, fmt.Errorf("reading what %q is: %w", strings.ToValidUTF8(names[i], "?"), err)
+			return nil, fmt.Errorf("reading what %q is: %w", strings.ToValidUTF8(name, "?"), err)
 		}
 		all[i] = newCommand(p)
 	}
