@@ -60,7 +60,7 @@ type core struct {
 	readOnly reported // default_transaction_read_only
 	unsafe   bool     // client_encoding hides ASCII, or once did
 	scsOff   bool     // standard_conforming_strings is off, or once was
-	held     []byte // the first ReadyForQuery, or a FATAL that must be explained
+	held     []byte   // the first ReadyForQuery, or a FATAL that must be explained
 	inject   injection
 
 	// A statement that returns settings to their start-up values may run.
