@@ -15,6 +15,7 @@ type code byte
 const (
 	codeWrite      code = 'w' // a write of a session that is not bound
 	codeUnknown    code = 'u' // a command that the server does not know, likewise
+	codeNoName     code = 'z' // a word that can be no command's name
 	codeLeader     code = 'l' // a command for bound sessions
 	codeNotAllowed code = 'a' // a command for nobody
 	codeFenceKey   code = 'k' // a write that names a fence's key
@@ -72,6 +73,8 @@ func (c *core) words(what code, command string) string {
 		return refusalLine(c.refusal)
 	case codeUnknown:
 		return errorLine(wordFenced, "refused: the server does not know this command, so it counts as a write, and this session may not write: "+refusalText(c.refusal))
+	case codeNoName:
+		return errorLine(wordErr, "unknown command: its name, or its subcommand's, is longer than "+strconv.Itoa(maxName)+" bytes or has a NUL in it.")
 	case codeLeader:
 		return errorLine(wordFenced, name+" is for bound sessions: "+refusalText(c.refusal))
 	case codeNotAllowed:
