@@ -28,6 +28,7 @@ const (
 	codeMonitor    code = 'q' // FENCE BIND after MONITOR
 	codeUsage      code = 'i' // FENCE with wrong arguments
 	codeBind       code = 'b' // the outcome of FENCE BIND
+	codeUnbound    code = 'd' // FENCE UNBIND where there was nothing to take off
 	codeStatus     code = 's' // FENCE STATUS
 	codeHelp       code = 'h' // FENCE HELP
 	codeSentinel   code = 'S' // nothing: it marks a place in the order of replies
@@ -101,6 +102,8 @@ func (c *core) words(what code, command string) string {
 		if c.bindErr != nil {
 			return refusalLine(c.bindErr)
 		}
+		return "+OK\r\n"
+	case codeUnbound:
 		return "+OK\r\n"
 	case codeStatus:
 		return c.status()
