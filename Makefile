@@ -39,6 +39,10 @@ test-fast: ## All tests once, without the race detector, the linter and the set-
 race-long: ## The long takeover races: hundreds of takeovers on each wire (many minutes)
 	FENCEPROXY_LONG=1 $(GO) test -race -p 1 -timeout 90m -count 1 -v ./integration/...
 
+.PHONY: mutants
+mutants: deps ## Take each safety step out, one at a time, and see its test fail (minutes)
+	$(GO) run ./internal/mutants
+
 # Each fuzz function of each package gets FUZZTIME.
 FUZZTIME ?= 30s
 .PHONY: fuzz
