@@ -2,6 +2,7 @@ package resp
 
 import (
 	"bytes"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -226,7 +227,7 @@ func (c *core) unfit(reply []byte) *guard.Refusal {
 	}
 	f.db = db
 	switch {
-	case info["addr"] != c.cfg.localAddr:
+	case !sameAddr(info["addr"], c.cfg.localAddr):
 		// INVARIANT: what is named is this very connection. Behind a pooler it would be
 		// one that other sessions use, or will.
 		return refuse(guard.Unseverable, "the server sees another client address than ours: something stands between the proxy and the server")
@@ -239,6 +240,17 @@ func (c *core) unfit(reply []byte) *guard.Refusal {
 		c.conn.name = ownName{set: name != "", name: name}
 	}
 	return nil
+}
+
+// sameAddr reports whether two texts name one address and port. An IPv4 address may be
+// written as an IPv6 one.
+func sameAddr(a, b string) bool {
+	x, err := netip.ParseAddrPort(a)
+	if err != nil {
+		return false
+	}
+	y, err := netip.ParseAddrPort(b)
+	return err == nil && x.Port() == y.Port() && x.Addr().Unmap() == y.Addr().Unmap()
 }
 
 const lacksRights = "the user lacks rights that a bind needs: +client|info +client|setname +watch +get +multi +exec +unwatch +select, and to read the fence's key"

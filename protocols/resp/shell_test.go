@@ -120,3 +120,18 @@ func TestUnboundBeforeTheNameIsOff(t *testing.T) {
 		}
 	}
 }
+
+func TestSameAddr(t *testing.T) {
+	for _, x := range []struct {
+		a, b string
+		same bool
+	}{
+		{"127.0.0.1:5", "127.0.0.1:5", true}, {"[::1]:5", "[::1]:5", true}, {"[::ffff:10.0.0.1]:5", "10.0.0.1:5", true},
+		{"127.0.0.1:5", "127.0.0.1:6", false}, {"127.0.0.2:5", "127.0.0.1:5", false}, {"", "127.0.0.1:5", false},
+		{"/tmp/redis.sock:0", "@", false}, {"", "", false},
+	} {
+		if sameAddr(x.a, x.b) != x.same {
+			t.Errorf("%q and %q", x.a, x.b)
+		}
+	}
+}
