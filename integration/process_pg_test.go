@@ -141,8 +141,9 @@ func TestPostgresCrashed(t *testing.T) {
 	if f := r.fence(t, ctx, "e"); f.Highest != nc || f.State != guard.Severed {
 		t.Errorf("the fence is %+v, want number %d, severed", f, nc)
 	}
-	mustRefuse(t, ctx, r, p.addr, nil, a, na)
+	// The proxy's control connections broke too; the live holder does not notice.
 	mustWrite(t, ctx, mustConnect(t, ctx, r, p.addr, c), nc)
+	mustRefuse(t, ctx, r, p.addr, nil, a, na)
 }
 
 // crash kills a server process, upon which Postgres ends all others and recovers.

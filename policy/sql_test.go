@@ -153,7 +153,7 @@ func TestSQLNestingIsBounded(t *testing.T) {
 		"wide joins":   {"SELECT 1 FROM a", " JOIN b ON f(1,2)", ""},
 		"commas":       {"SELECT ", "f(1,1+", "1"},
 	} {
-		for _, n := range []int{1_000, 2_900, 6_000, 20_000, MaxSQLText/len(c.unit) - 20} {
+		for _, n := range []int{1_000, 2_900, 6_000, 30_000} {
 			text := c.head + strings.Repeat(c.unit, n) + c.tail
 			if d := strings.Count(c.unit, "(") - strings.Count(c.unit, ")"); d > 0 {
 				text += strings.Repeat(")", d*n)

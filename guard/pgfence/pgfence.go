@@ -89,6 +89,10 @@ func Open(ctx context.Context, dsn string, o Options) (*Fence, error) {
 	if c.ConnConfig.RuntimeParams["application_name"] == "" {
 		c.ConnConfig.RuntimeParams["application_name"] = "fenceproxy control"
 	}
+	// A server that ended its connections, as at a restart, has not ended the term: a
+	// session that presents the live token then must not be refused for it.
+	c.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > pingIdle }
+	c.PingTimeout = pingTimeout
 	pool, err := pgxpool.NewWithConfig(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("control connection: %w", err)
@@ -97,6 +101,13 @@ func Open(ctx context.Context, dsn string, o Options) (*Fence, error) {
 	f.own = true
 	return f, nil
 }
+
+const (
+	// pingIdle is how long a control connection may have been idle and be used unasked.
+	pingIdle = 20 * time.Millisecond
+	// pingTimeout is how long it may take to answer before it counts as broken.
+	pingTimeout = 2 * time.Second
+)
 
 // New uses a pool that the caller closes.
 func New(pool *pgxpool.Pool, o Options) *Fence {

@@ -133,10 +133,12 @@ func (c *core) parameter(body []byte) {
 				message: "this session became read-write without a live token; it is closed",
 				hint:    "A function or a setting outside the proxy's sight changed default_transaction_read_only."})
 		}
+	// Once seen, for good: RESET, ROLLBACK and the like bring a start-up value back, and the
+	// report of that may come after the next text was judged.
 	case "client_encoding":
-		c.unsafe = policy.UnsafeEncoding(string(value))
+		c.unsafe = c.unsafe || policy.UnsafeEncoding(string(value))
 	case "standard_conforming_strings":
-		c.scsOff = string(value) != "on"
+		c.scsOff = c.scsOff || string(value) != "on"
 	}
 }
 

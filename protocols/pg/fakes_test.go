@@ -32,6 +32,8 @@ type fakeGuard struct {
 	bound   map[uint32]int64
 	admits  int
 	bindErr error
+	onBind  func(try int) error // called in Bind, without the lock
+	binds   int
 	noPrep  bool
 }
 
@@ -58,6 +60,14 @@ func (g *fakeGuard) Bind(ctx context.Context, b pgfence.Backend, t guard.Term, r
 	defer g.mu.Unlock()
 	if g.bindErr != nil {
 		return pgfence.Bound{}, g.bindErr
+	}
+	if g.binds++; g.onBind != nil {
+		g.mu.Unlock()
+		err := g.onBind(g.binds)
+		g.mu.Lock()
+		if err != nil {
+			return pgfence.Bound{}, err
+		}
 	}
 	if r != g.record() {
 		return pgfence.Bound{}, &guard.Refusal{Reason: guard.FenceUnavailable, Err: guard.ErrConflict}

@@ -92,7 +92,7 @@ func (c *core) explain(why code, what string) report {
 	case policy.SQLFunction:
 		r.Detail = join(r.Detail, "refused: the function "+what+" has effects, or is not known to have none")
 	case policy.SQLLeavesReadOnly:
-		r.Detail = join(r.Detail, "refused: "+words+" would make the session read-write")
+		r.Detail = join(r.Detail, "refused: "+words+" would or might make the session read-write")
 	case policy.SQLSetting:
 		r.Detail = join(r.Detail, "refused: setting "+what+" this way would change how statements are read")
 	case policy.SQLUnparsed:
@@ -104,9 +104,9 @@ func (c *core) explain(why code, what string) report {
 	case codeFunctionCall:
 		r.Detail = join(r.Detail, "refused: a FunctionCall message (large object interface)")
 	case codeEncoding:
-		r.Detail = join(r.Detail, "refused: text beyond ASCII in this client_encoding cannot be parsed reliably; use UTF8")
+		r.Detail = join(r.Detail, "refused: in a session whose client_encoding is or was one that hides ASCII in its characters, text beyond ASCII cannot be parsed reliably; start the session with UTF8")
 	case codeBackslash:
-		r.Detail = join(r.Detail, "refused: a backslash while standard_conforming_strings is off cannot be parsed reliably")
+		r.Detail = join(r.Detail, "refused: in a session whose standard_conforming_strings is or was off a backslash cannot be parsed reliably; start the session with it on")
 	case codeMalformed:
 		r.Detail = join(r.Detail, "refused: the message is malformed")
 	}

@@ -66,3 +66,19 @@ func TestTakeoverSevers(t *testing.T) {
 	}
 	w.want("LLEN "+key, ":1\r\n")
 }
+
+// A refused bind is told so, whatever follows it in the same packet.
+func TestRefusedBindBeforeUnbind(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.lead(t)
+	w := dial(t, r.addr)
+	for range 20 {
+		w.send("FENCE BIND "+strings.Repeat("x", 20), "FENCE UNBIND")
+		if got := w.reply(); !strings.HasPrefix(got, "-FENCED ") {
+			t.Fatalf("FENCE BIND: got %q", got)
+		}
+		if got := w.reply(); got != "+OK\r\n" {
+			t.Fatalf("FENCE UNBIND: got %q", got)
+		}
+	}
+}

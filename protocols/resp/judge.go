@@ -34,12 +34,19 @@ func (c *core) identify(name []byte) (cmd *command, known bool, bad code) {
 	return nil, false, 0
 }
 
+// validWord reports whether a word may be the name of a command or subcommand. The servers
+// compare names only up to a NUL once they hash alike: "reset\x0030" can be RESET, by
+// chance and until the next restart. No such name is passed on.
+func validWord(word []byte) bool {
+	return len(word) <= maxName && bytes.IndexByte(word, 0) < 0
+}
+
 // command judges a whole command and puts it, or what takes its place, into up. It
 // reports false when the shell must be asked first: give it the command again then.
 func (c *core) command(raw []byte, s *scanner) bool {
 	name := s.arg(raw, 0)
-	if len(name) > maxName {
-		c.substitute(codeUnknown, nil)
+	if !validWord(name) {
+		c.substitute(codeNoName, nil)
 		return true
 	}
 	cmd, known, bad := c.identify(name)
@@ -52,8 +59,8 @@ func (c *core) command(raw []byte, s *scanner) bool {
 	}
 	if cmd != nil && cmd.Container && s.argc > 1 {
 		word := s.arg(raw, 1)
-		if len(word) > maxName {
-			c.substitute(codeUnknown, cmd)
+		if !validWord(word) {
+			c.substitute(codeNoName, cmd)
 			return true
 		}
 		cmd = cmd.sub(lowered(&c.lower, word))
@@ -191,6 +198,7 @@ func (c *core) reply(mode, raw []byte) bool {
 	conn := &c.conn
 	c.up = append(c.up, raw...)
 	conn.skipNext = false
+	mode = cString(mode)
 	switch {
 	case equalFold(mode, "off"):
 		conn.replyOff = true

@@ -203,8 +203,8 @@ func (c *core) looked() bool {
 func (c *core) judgeLong(arg []byte) bool {
 	s := &c.stream
 	switch {
-	case s.size > maxName:
-		s.cmd, s.code = nil, codeUnknown
+	case s.size > maxName, !validWord(arg):
+		s.cmd, s.code = nil, codeNoName
 	case s.argi == 0:
 		cmd, known, bad := c.identify(arg)
 		if !known {
