@@ -15,8 +15,7 @@ func isFenceKey(arg []byte) bool { return bytes.HasPrefix(arg, []byte(fencePrefi
 // identify finds the command with that name. known is false when the shell must ask the
 // server first. bad is not zero when the command cannot be judged at all.
 func (c *core) identify(name []byte) (cmd *command, known bool, bad code) {
-	var buf [maxName]byte
-	name = lowered(&buf, name)
+	name = lowered(&c.lower, name)
 	switch string(name) {
 	case "fence":
 		return fenceCommand, true, 0
@@ -64,8 +63,7 @@ func (c *core) command(raw []byte, s *scanner) bool {
 			c.substitute(codeNoName, cmd)
 			return true
 		}
-		var buf [maxName]byte
-		cmd = cmd.sub(lowered(&buf, word))
+		cmd = cmd.sub(lowered(&c.lower, word))
 	}
 	if cmd != nil && cmd.verb != verbNone && c.special(cmd, raw, s) {
 		return true
