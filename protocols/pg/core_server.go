@@ -85,6 +85,7 @@ func (c *core) looksInto(typ byte) bool {
 
 func (c *core) replied(typ byte) {
 	if typ == 'E' {
+		c.ends.fail()
 		c.track.failed(false)
 	} else if !c.inject.active {
 		c.track.replied(typ)
@@ -158,6 +159,7 @@ func (c *core) failure(msg, body []byte) (step, bool) {
 		c.inject.failed = true
 		return step{drop: len(msg), next: again}, false
 	}
+	c.ends.fail()
 	c.track.failed(state == "08P01")
 	if r, ok := c.refusedError(body); ok {
 		return step{drop: len(msg), write: r.append(nil), next: again}, false
@@ -197,6 +199,7 @@ func (c *core) atRest(msg, body []byte) (step, bool) {
 		return step{}, true
 	}
 	c.track.ready()
+	c.ends.rest()
 	if c.track.state() == idle {
 		if c.wishOpen && c.status == 'I' {
 			c.wish, c.wishOpen = c.readOnly == on, false
