@@ -184,6 +184,7 @@ func (c *core) answered(reply []byte) {
 	case stepUndo:
 		c.undone(f.replies)
 	case stepUnname:
+		c.named = !isOK(f.replies[0])
 		c.finish(f.failed)
 	}
 }
@@ -369,7 +370,6 @@ func (c *core) confirmed(live bool, refusal *guard.Refusal) {
 // gave is taken off first.
 func (c *core) fail(r *guard.Refusal) {
 	if c.named && c.again == nil {
-		c.named = false
 		c.flow.failed = r
 		c.send(stepUnname, [][]string{{"CLIENT", "SETNAME", c.conn.name.name}})
 		return
