@@ -304,3 +304,30 @@ func TestBoundedMemory(t *testing.T) {
 		t.Errorf("%d MiB were in use", most>>20)
 	}
 }
+
+// The permit of a client that does not read ends: its connection upstream does not stay.
+func TestPermitEndsUnread(t *testing.T) {
+	r, b, token := faultyRig(t, guard.Config{ValidateEvery: 50 * time.Millisecond, PermitFor: 300 * time.Millisecond})
+	key := testenv.Name(t, "k")
+	if err := r.control.Set(t.Context(), key, strings.Repeat("x", 1<<20), 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	w := dial(t, r.addr)
+	w.want("FENCE BIND "+token.Reveal(), "+OK\r\n")
+	for range 50 {
+		w.send("GET " + key)
+	}
+	named := func() bool {
+		return strings.Contains(r.control.ClientList(t.Context()).Val(), "name=fenceproxy:"+r.election+":")
+	}
+	eventually(t, "the replies are held up", func() bool {
+		for line := range strings.Lines(r.control.ClientList(t.Context()).Val()) {
+			if strings.Contains(line, "name=fenceproxy:"+r.election+":") && !strings.Contains(line, " omem=0 ") {
+				return true
+			}
+		}
+		return false
+	})
+	b.Fail(errors.New("out of reach"))
+	eventually(t, "the connection upstream has ended", func() bool { return !named() })
+}
