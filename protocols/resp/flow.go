@@ -48,6 +48,7 @@ const (
 	stepLook              // CLIENT INFO: is this connection one that can be bound?
 	stepCheck             // WATCH and GET: is the fence the permit's?
 	stepName              // MULTI, CLIENT SETNAME, EXEC
+	stepNameFull          // the same without MULTI, which a server that is out of memory refuses
 	stepUndo              // UNWATCH, and back to the client's database
 	stepUnname            // take an earlier bound name off
 	stepLive              // does the permit still live?
@@ -181,6 +182,8 @@ func (c *core) answered(reply []byte) {
 		c.check(f.replies)
 	case stepName:
 		c.nameGiven(f.replies)
+	case stepNameFull:
+		c.nameGivenFull(f.replies)
 	case stepUndo:
 		c.undone(f.replies)
 	case stepUnname:
@@ -343,6 +346,10 @@ func (c *core) nameGiven(replies [][]byte) {
 		return
 	case string(set) == "+QUEUED\r\n" && isNull(exec):
 		c.tryAgain()
+		return
+	case bytes.HasPrefix(set, []byte("-OOM ")) && bytes.HasPrefix(exec, []byte("-EXECABORT")):
+		// A leader must be able to free memory.
+		c.nameFull()
 		return
 	case set[0] == '-' && bytes.HasPrefix(exec, []byte("-EXECABORT")):
 		c.fail(c.rights())
