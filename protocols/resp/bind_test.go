@@ -82,3 +82,22 @@ func TestRefusedBindBeforeUnbind(t *testing.T) {
 		}
 	}
 }
+
+// A MULTI that the server refuses does not hide the WATCH after it: a bind would consume
+// it, and the transaction that was to fail would succeed.
+func TestBindDoesNotLoseWatchedKeys(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	lead := r.lead(t)
+	key := testenv.Name(t, "k")
+	w := dial(t, r.addr)
+	w.wantPrefix("MULTI x", "-ERR wrong number")
+	w.want("WATCH "+key, "+OK\r\n")
+	w.wantPrefix("DISCARD", "-ERR DISCARD without")
+	w.wantPrefix("FENCE BIND "+lead.Token.Reveal(), "-ERR FENCE BIND would lose the keys")
+	w.want("UNWATCH", "+OK\r\n")
+	w.want("FENCE BIND "+lead.Token.Reveal(), "+OK\r\n")
+	w.want("MULTI", "+OK\r\n")
+	w.wantPrefix("WATCH "+key, "-ERR")
+	w.ask("EXEC") // some servers abort it
+	w.want("FENCE BIND "+lead.Token.Reveal(), "+OK\r\n")
+}

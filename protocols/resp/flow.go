@@ -46,6 +46,7 @@ const (
 	stepLook              // CLIENT INFO: is this connection one that can be bound?
 	stepCheck             // WATCH and GET: is the fence the permit's?
 	stepName              // MULTI, CLIENT SETNAME, EXEC
+	stepNameFull          // the same without MULTI, which a server that is out of memory refuses
 	stepUndo              // UNWATCH, and back to the client's database
 	stepUnname            // take an earlier bound name off
 	stepLive              // does the permit still live?
@@ -179,9 +180,12 @@ func (c *core) answered(reply []byte) {
 		c.check(f.replies)
 	case stepName:
 		c.nameGiven(f.replies)
+	case stepNameFull:
+		c.nameGivenFull(f.replies)
 	case stepUndo:
 		c.undone(f.replies)
 	case stepUnname:
+		c.named = !isOK(f.replies[0])
 		c.finish(f.failed)
 	}
 }
@@ -274,6 +278,10 @@ func (c *core) nameGiven(replies [][]byte) {
 	case string(set) == "+QUEUED\r\n" && isNull(exec):
 		c.tryAgain()
 		return
+	case bytes.HasPrefix(set, []byte("-OOM ")) && bytes.HasPrefix(exec, []byte("-EXECABORT")):
+		// A leader must be able to free memory.
+		c.nameFull()
+		return
 	case set[0] == '-' && bytes.HasPrefix(exec, []byte("-EXECABORT")):
 		c.fail(c.rights())
 		return
@@ -300,7 +308,6 @@ func (c *core) confirmed(live bool, refusal *guard.Refusal) {
 // gave is taken off first.
 func (c *core) fail(r *guard.Refusal) {
 	if c.named && c.again == nil {
-		c.named = false
 		c.flow.failed = r
 		c.send(stepUnname, [][]string{{"CLIENT", "SETNAME", c.conn.name.name}})
 		return

@@ -146,7 +146,7 @@ func (c *core) passed(cmd *command, argc int) {
 	case verbQuit:
 		conn.quit = true
 	case verbMulti:
-		conn.multi = true
+		conn.multi = conn.multi || argc == 1
 	case verbExec, verbDiscard:
 		if argc != 1 {
 			return
@@ -160,7 +160,8 @@ func (c *core) passed(cmd *command, argc int) {
 		}
 		conn.multi, conn.inMulti = false, nil
 	case verbWatch:
-		conn.watch = conn.watch || !conn.multi && argc > 1
+		// Inside MULTI it is an error; but MULTI itself may have been refused.
+		conn.watch = conn.watch || argc > 1
 	case verbUnwatch:
 		conn.watch = conn.watch && conn.multi
 	case verbMonitor:
