@@ -1,9 +1,3 @@
-// Package policy says what a session without a live token may send, and what nobody may:
-// SQL statements, and Redis commands by the server's own command table.
-//
-// It promises that what it does not know counts as a write. It does not promise that what
-// it calls a read has no effect inside the server beyond that connection's state and the
-// server's statistics; and it decides nothing about who may write.
 package policy
 
 import (
