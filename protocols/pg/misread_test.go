@@ -85,6 +85,7 @@ func TestEndingsAreNotForgotten(t *testing.T) {
 	}
 	sync := msg("S")
 	before := r.rows()
+	long := strings.Repeat("n", 63)
 	for name, groups := range map[string][][]byte{
 		"parsed again": {
 			cat(appendParse(nil, "a", "COMMIT"), sync),
@@ -94,6 +95,14 @@ func TestEndingsAreNotForgotten(t *testing.T) {
 		"skipped": {
 			cat(appendParse(nil, "", "COMMIT"), bind("", "nothing"), appendParse(nil, "", "SELECT 1"), sync),
 			cat(appendParse(nil, "f", "SELECT flips()"), bind("", "f"), msg("E"), bind("", ""), msg("E"), execute("SELECT writes()"), sync),
+		},
+		"the same name to the server": {
+			cat(appendParse(nil, long+"x", "COMMIT"), sync),
+			cat(execute("SELECT flips()"), bind("", long+"y"), msg("E"), execute("SELECT writes()"), sync),
+		},
+		"the same portal to the server": {
+			cat(appendParse(nil, "a", "COMMIT"), sync),
+			cat(bind(long+"x", "a"), execute("SELECT flips()"), []byte("E\x00\x00\x00\x49"+long+"y\x00\x00\x00\x00\x00"), execute("SELECT writes()"), sync),
 		},
 		"skipped later": {
 			cat(appendParse(nil, "", "COMMIT"), bind("", "nothing"), msg("H")),
