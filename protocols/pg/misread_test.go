@@ -41,6 +41,22 @@ func TestStartupValuesThatMisreadComeBack(t *testing.T) {
 	}
 }
 
+// Which dollar quotes are equal the server says after it has converted the text.
+func TestDollarQuotesThatMisread(t *testing.T) {
+	r := newRig(t, nil)
+	for encoding, text := range map[string]string{
+		"LATIN1": "SELECT $\xe9$ x $\xe8$ , $\xe9$ ; COMMIT; BEGIN READ WRITE; INSERT INTO t VALUES (666); COMMIT -- $\xe9$",
+		"EUC_TW": "SELECT $\xc4\xe3$ x $\x8e\xa1\xc4\xe3$ ; COMMIT; BEGIN READ WRITE; INSERT INTO t VALUES (666); COMMIT -- $\xc4\xe3$",
+	} {
+		p := r.peer(false, "client_encoding", encoding)
+		p.send(append(appendQuery(nil, text), "X\x00\x00\x00\x04"...))
+		said := show(p.rest(), false)
+		if got := r.rows(); got != "" {
+			t.Fatalf("%s: rows %s\n%s", encoding, got, said)
+		}
+	}
+}
+
 // What a function changes in a flight the proxy learns at its end.
 func TestFunctionsThatMisread(t *testing.T) {
 	r := newRig(t, nil)
