@@ -71,7 +71,7 @@ func (c *core) inspect(typ byte, in []byte, size int) (step, bool) {
 		return c.refuse(typ, name, size, code(v.Reason), v.What)
 	}
 	if typ == 'P' {
-		c.ends.parsed(string(name), v.EndsTransaction)
+		c.ends.parsed(name, v.EndsTransaction)
 	}
 	c.letThrough(typ, name, v.Resets)
 	return step{}, true

@@ -32,11 +32,14 @@ const (
 	maxNames   = 256
 )
 
-func (e *endings) parsed(name string, ends bool) { e.note(&e.statements, name, ends) }
+func (e *endings) parsed(name []byte, ends bool) { e.note(&e.statements, sameName(name), ends) }
+
+// The server tells names apart by their first 63 bytes.
+func sameName(name []byte) string { return string(name[:min(len(name), 63)]) }
 
 func (e *endings) note(m *map[string]bool, name string, ends bool) {
 	switch {
-	case !ends && (!(*m)[name] || e.failed):
+	case !ends && (!(*m)[name] || e.failed || len(name) == 63): // the last: unless it was built otherwise
 	case !ends && len(e.undo) >= maxEndings:
 		e.any = true
 	case !ends:
@@ -88,7 +91,7 @@ func (c *core) portals(typ byte, in []byte, size int) (step, bool) {
 	portal, rest, ok := cut(in[5:need])
 	if typ == 'E' {
 		e.ran = true
-		e.ended = e.any || !ok || e.portals[string(portal)]
+		e.ended = e.any || !ok || e.portals[sameName(portal)]
 		return step{}, true
 	}
 	statement, _, ok2 := cut(rest)
@@ -96,6 +99,6 @@ func (c *core) portals(typ byte, in []byte, size int) (step, bool) {
 		e.any = true
 		return step{}, true
 	}
-	e.note(&e.portals, string(portal), e.statements[string(statement)])
+	e.note(&e.portals, sameName(portal), e.statements[sameName(statement)])
 	return step{}, true
 }

@@ -41,6 +41,22 @@ func TestStartupValuesThatMisreadComeBack(t *testing.T) {
 	}
 }
 
+// Which dollar quotes are equal the server says after it has converted the text.
+func TestDollarQuotesThatMisread(t *testing.T) {
+	r := newRig(t, nil)
+	for encoding, text := range map[string]string{
+		"LATIN1": "SELECT $\xe9$ x $\xe8$ , $\xe9$ ; COMMIT; BEGIN READ WRITE; INSERT INTO t VALUES (666); COMMIT -- $\xe9$",
+		"EUC_TW": "SELECT $\xc4\xe3$ x $\x8e\xa1\xc4\xe3$ ; COMMIT; BEGIN READ WRITE; INSERT INTO t VALUES (666); COMMIT -- $\xc4\xe3$",
+	} {
+		p := r.peer(false, "client_encoding", encoding)
+		p.send(append(appendQuery(nil, text), "X\x00\x00\x00\x04"...))
+		said := show(p.rest(), false)
+		if got := r.rows(); got != "" {
+			t.Fatalf("%s: rows %s\n%s", encoding, got, said)
+		}
+	}
+}
+
 // What a function changes in a flight the proxy learns at its end.
 func TestFunctionsThatMisread(t *testing.T) {
 	r := newRig(t, nil)
@@ -85,6 +101,7 @@ func TestEndingsAreNotForgotten(t *testing.T) {
 	}
 	sync := msg("S")
 	before := r.rows()
+	long := strings.Repeat("n", 63)
 	for name, groups := range map[string][][]byte{
 		"parsed again": {
 			cat(appendParse(nil, "a", "COMMIT"), sync),
@@ -94,6 +111,14 @@ func TestEndingsAreNotForgotten(t *testing.T) {
 		"skipped": {
 			cat(appendParse(nil, "", "COMMIT"), bind("", "nothing"), appendParse(nil, "", "SELECT 1"), sync),
 			cat(appendParse(nil, "f", "SELECT flips()"), bind("", "f"), msg("E"), bind("", ""), msg("E"), execute("SELECT writes()"), sync),
+		},
+		"the same name to the server": {
+			cat(appendParse(nil, long+"x", "COMMIT"), sync),
+			cat(execute("SELECT flips()"), bind("", long+"y"), msg("E"), execute("SELECT writes()"), sync),
+		},
+		"the same portal to the server": {
+			cat(appendParse(nil, "a", "COMMIT"), sync),
+			cat(bind(long+"x", "a"), execute("SELECT flips()"), []byte("E\x00\x00\x00\x49"+long+"y\x00\x00\x00\x00\x00"), execute("SELECT writes()"), sync),
 		},
 		"skipped later": {
 			cat(appendParse(nil, "", "COMMIT"), bind("", "nothing"), msg("H")),
