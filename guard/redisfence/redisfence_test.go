@@ -73,17 +73,20 @@ func bind(t testing.TB, addr string, term guard.Term, r guard.Record) (*conn, er
 	c := client(t, addr).Conn()
 	t.Cleanup(func() { _ = c.Close() })
 	key := redisfence.Key(term.Election)
-	if err := c.Do(t.Context(), "WATCH", key).Err(); err != nil {
+	// The name first.
+	if err := c.Do(t.Context(), "CLIENT", "SETNAME", redisfence.ConnName(term)).Err(); err != nil {
 		return nil, err
+	}
+	role, err := c.Do(t.Context(), "ROLE").Slice()
+	if err != nil {
+		return nil, err
+	}
+	if role[0] != "master" {
+		_ = c.Close()
+		return nil, redisfence.ErrReplica
 	}
 	got, err := c.Get(t.Context(), key).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, err
-	}
-	if _, err := c.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
-		p.Do(t.Context(), "CLIENT", "SETNAME", redisfence.ConnName(term))
-		return nil
-	}); err != nil {
 		return nil, err
 	}
 	if got != redisfence.Encode(r) {
