@@ -101,3 +101,24 @@ func (r *tour) run(block string) {
 		r.t.Fatalf("%v\n%s\n%s", err, block, out)
 	}
 }
+
+// TestLibraryDocument: what the document shows of Go is in the example, which compiles.
+func TestLibraryDocument(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "library.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile(filepath.Join("..", "..", "examples", "go", "main.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(string(text), -1)
+	if len(blocks) == 0 {
+		t.Error("no Go in the document")
+	}
+	for _, b := range blocks {
+		if !strings.Contains(string(program), b[1]) {
+			t.Errorf("not in the example:\n%s", b[1])
+		}
+	}
+}
