@@ -284,7 +284,13 @@ func TestServeBeforeTheServersAreThere(t *testing.T) {
 	if code := proxy.ended(t); code != exitOK {
 		t.Errorf("exit code %d", code)
 	}
-	if log := proxy.log.String(); !strings.Contains(log, "level=WARN") || strings.Contains(log, "hunter2") {
+	log := proxy.log.String()
+	for _, want := range []string{"the election backend does not answer", "the upstream does not answer", "the control connection does not work", "fix=\"Start "} {
+		if !strings.Contains(log, want) {
+			t.Errorf("no %q in the log", want)
+		}
+	}
+	if strings.Contains(log, "hunter2") || strings.Contains(log, `\n`) {
 		t.Errorf("the log:\n%s", log)
 	}
 }
@@ -299,7 +305,7 @@ func TestCheckSaysWhatWouldFail(t *testing.T) {
 listeners:
   - {name: bare, protocol: postgres, listen: "%s", upstream: "%s", control: "%s"}
   - {name: down, protocol: postgres, listen: "127.0.0.1:0", upstream: "127.0.0.1:1", control: "postgres://u:hunter2@127.0.0.1:1/postgres"}
-  - {name: odd, protocol: postgres, listen: "127.0.0.1:0", upstream: "%s", control: "%s"}
+  - {name: odd, protocol: postgres, listen: "192.0.2.1:6432", upstream: "%s", control: "%s"}
   - {name: cache, protocol: redis, listen: "127.0.0.1:0", upstream: "%s", control: "redis://%s", nodes: ["127.0.0.1:1"]}
 `, bare, redis.Addr, p.Addr, bare, redis.Addr, bare, redis.Addr, redis.Addr)
 	r := command(t, "", "check", "-c", file, "--timeout", "2s")
@@ -309,6 +315,7 @@ listeners:
 	for _, want := range []string{
 		"fail  elections at postgres://postgres@", "fenceproxy install --elections",
 		"warn  bare: cannot listen on " + redis.Addr,
+		"fail  odd: cannot listen on 192.0.2.1:6432: ", "Choose another address",
 		"ok    bare: upstream " + p.Addr + " answers as postgres",
 		"fail  bare: ",
 		"fail  down: upstream 127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused",

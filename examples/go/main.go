@@ -8,7 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
+	"log/slog"
 	"os"
 	"os/signal"
 	"time"
@@ -31,16 +31,17 @@ func main() {
 	redis.SetLogger(silent{})
 	b, err := open.Backend(ctx, os.Getenv("ELECTIONS"), open.Options{})
 	if err != nil {
-		log.Fatal(err)
+		slog.Error("opening the election backend", "err", err)
+		return
 	}
 	for ctx.Err() == nil {
-		if err := campaign(ctx, b); err != nil {
-			log.Print(err)
+		if err := campaign(ctx, b); err != nil && ctx.Err() == nil {
+			slog.Warn("not leading", "err", err)
 		}
 		pause(ctx, ttl/5)
 	}
 	if err := b.Close(); err != nil {
-		log.Print(err)
+		slog.Warn("closing", "err", err)
 	}
 }
 
