@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/election"
-	"github.com/fenceproxy/fenceproxy/election/postgres"
 	"github.com/fenceproxy/fenceproxy/internal/config"
 )
 
@@ -64,9 +63,7 @@ func (r *checkReport) fail(fix, format string, args ...any) {
 }
 
 func (r *checkReport) line(mark, fix, format string, args ...any) {
-	// A driver's error may have several lines.
-	text := strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " ")
-	fmt.Fprintf(r.out, "%s  %s\n", mark, text)
+	fmt.Fprintf(r.out, "%s  %s\n", mark, oneLine(fmt.Sprintf(format, args...)))
 	if fix != "" {
 		fmt.Fprintf(r.out, "      %s\n", fix)
 	}
@@ -81,37 +78,47 @@ func (c *checkCmd) elections(ctx context.Context, cfg *config.Config, r *checkRe
 		return
 	}
 	defer b.Close()
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	if fix, err := askElections(ctx, cfg, b); err != nil {
+		r.fail(fix, "%s: %v", at, err)
+		return
+	}
+	r.ok("%s: answers", at)
+}
+
+// askElections asks the backend for a status, and says what to do about an error.
+func askElections(ctx context.Context, cfg *config.Config, b election.Backend) (fix string, err error) {
 	id := "fenceproxy-check"
 	for _, l := range cfg.Listeners {
 		if l.Election != "" {
 			id = l.Election
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-	defer cancel()
-	switch _, err := b.Status(ctx, id); {
-	case err == nil:
-		r.ok("%s: answers", at)
-	case errors.Is(err, postgres.ErrNotInstalled):
-		r.fail("Run fenceproxy install --elections in that database.", "%s: %v", at, err)
-	case errors.Is(err, election.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-		r.fail(fmt.Sprintf("Start it, or correct elections.backend, %v. Until it answers, writes are refused.", cfg.Elections.Pos), "%s: %v", at, err)
-	default:
-		r.fail("", "%s: %v", at, err)
+	if _, err = b.Status(ctx, id); err == nil {
+		return "", nil
 	}
+	fix = electionFix(cfg.Elections.Backend, err)
+	if fix == "" && (errors.Is(err, election.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)) {
+		fix = fmt.Sprintf("Start it, or correct elections.backend, %v. Until it answers, writes are refused.", cfg.Elections.Pos)
+	}
+	return fix, err
 }
 
 func (c *checkCmd) listener(ctx context.Context, l *config.Listener, r *checkReport) {
 	ctx, cancel := context.WithTimeout(ctx, 3*c.Timeout)
 	defer cancel()
-	if ln, err := listen(ctx, l); err == nil {
+	switch ln, err := listen(ctx, l); {
+	case err == nil:
 		_ = ln.Close()
 		r.ok("%s: can listen on %s", l.Name, l.Listen)
-	} else {
+	case !inUse(err):
+		r.fail(fmt.Sprintf("Choose another address to listen on for the listener at %v.", l.Pos), "%s: cannot listen on %s: %v", l.Name, l.Listen, errors.Unwrap(err))
+	default:
 		r.warn("Fine if a fenceproxy runs there already; else end what does, or choose another address.", "%s: cannot listen on %s: %v", l.Name, l.Listen, errors.Unwrap(err))
 	}
-	if err := c.upstream(ctx, l); err != nil {
-		r.fail(fmt.Sprintf("Start the server, or correct upstream of the listener at %v.", l.Pos), "%s: upstream %s: %v", l.Name, l.Upstream, err)
+	if err := askUpstream(ctx, l, c.Timeout); err != nil {
+		r.fail(upstreamFix(l), "%s: upstream %s: %v", l.Name, l.Upstream, err)
 	} else {
 		r.ok("%s: upstream %s answers as %s", l.Name, l.Upstream, l.Protocol)
 	}
@@ -143,14 +150,24 @@ func (c *checkCmd) fence(ctx context.Context, l *config.Listener, r *checkReport
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*c.Timeout)
 	defer cancel()
-	fatal := false
+	if err := askControl(ctx, l); err != nil {
+		r.fail(controlFix(l, err), "%s: control connection %v: %v", l.Name, l.Control, err)
+		return
+	}
+	fatal, rules := false, false
 	for _, p := range f.Check(ctx) {
+		fix, isRules := controlAdvice(l, p)
+		rules = rules || isRules
 		if p.Fatal {
 			fatal = true
-			r.fail(p.Fix, "%s: %s", l.Name, p.What)
+			r.fail(fix, "%s: %s", l.Name, p.What)
 		} else {
-			r.warn(p.Fix, "%s: %s", l.Name, p.What)
+			r.warn(fix, "%s: %s", l.Name, p.What)
 		}
+	}
+	if rules {
+		// Once, on a line of its own, to be pasted.
+		fmt.Fprintf(r.out, "\n%s\n\n", aclCommand(l))
 	}
 	if !fatal {
 		r.ok("%s: control connection %v: the fence is there and may do its work", l.Name, l.Control)
@@ -171,9 +188,13 @@ func sameServer(control *url.URL, l *config.Listener) bool {
 	return control.Hostname() == host || loopback(control.Hostname()) && loopback(host)
 }
 
-// upstream says hello in the listener's protocol, as somebody who may not log in.
-func (c *checkCmd) upstream(ctx context.Context, l *config.Listener) error {
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+func upstreamFix(l *config.Listener) string {
+	return fmt.Sprintf("Start the server, or correct upstream of the listener at %v.", l.Pos)
+}
+
+// askUpstream says hello in the listener's protocol, as somebody who may not log in.
+func askUpstream(ctx context.Context, l *config.Listener, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", l.Upstream)

@@ -31,6 +31,8 @@ type commands struct {
 	Demo     demoCmd     `cmd:"" help:"See a stale leader's write refused, and then not refused."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 
+	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
+
 	DemoWorker demoWorkerCmd `cmd:"" hidden:"" help:"One of the demo's two workers."`
 }
 
@@ -71,6 +73,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 		kong.Name("fenceproxy"),
 		kong.Description(description),
 		kong.Writers(out, errOut),
+		kong.Vars{"version": versionLine()},
 		kong.Exit(func(int) { done = true }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 90}),
 	)
@@ -141,6 +144,8 @@ func exitCode(err error) int {
 		errors.Is(err, election.ErrInvalidOwner), errors.Is(err, election.ErrInvalidTTL),
 		errors.Is(err, election.ErrInvalidFencing), errors.Is(err, election.ErrUnsupportedOption):
 		return exitUsage
+	case serverSaid(err):
+		return exitFailure
 	case errors.Is(err, election.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		return exitUnavailable
 	}

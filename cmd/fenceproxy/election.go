@@ -5,7 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
+
+	"github.com/alecthomas/kong"
 
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/internal/config"
@@ -22,9 +26,20 @@ type electionCmd struct {
 // backendFlags are common to all election commands.
 type backendFlags struct {
 	Election string        `arg:"" help:"The election's name."`
-	Backend  string        `env:"FENCEPROXY_ELECTIONS" required:"" placeholder:"URL" help:"Election backend: redis://…, valkey://… or postgres://… Prefer the environment variable where the URL holds a password."`
+	Backend  string        `env:"FENCEPROXY_ELECTIONS" placeholder:"URL" help:"Election backend: redis://…, valkey://… or postgres://… Prefer the environment variable where the URL holds a password."`
 	Timeout  time.Duration `default:"5s" help:"How long to wait for the backend."`
 	JSON     bool          `name:"json" help:"Print one JSON object."`
+}
+
+// Validate refuses to go on without a backend that others can ask too.
+func (f *backendFlags) Validate() error {
+	switch {
+	case f.Backend == "":
+		return errors.New("no election backend: give --backend=URL or set the environment variable FENCEPROXY_ELECTIONS")
+	case strings.HasPrefix(strings.ToLower(f.Backend), "memory:"):
+		return errors.New("--backend: memory elections live in one process: the leadership would end with this command")
+	}
+	return nil
 }
 
 // ask opens the backend and asks it one question.
@@ -36,7 +51,8 @@ func (f *backendFlags) ask(ctx context.Context, question func(context.Context, e
 		return err
 	}
 	defer b.Close()
-	return question(ctx, b)
+	err = question(ctx, b)
+	return advised(err, electionFix(config.NewSecret(f.Backend), err))
 }
 
 // An answer is what --json prints. Times are in milliseconds.
@@ -68,11 +84,29 @@ func (f *backendFlags) say(s *streams, yes bool, a answer, format string, args .
 
 func short(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
 
+// A number is an integer whose flag takes "-5" for a number too, so that the answer
+// is about numbers and not about flags.
+type number int64
+
+// Decode implements kong.MapperValue.
+func (n *number) Decode(c *kong.DecodeContext) error {
+	t := c.Scan.Pop()
+	v, err := strconv.ParseInt(t.String(), 10, 64)
+	if err != nil {
+		return fmt.Errorf("%q is not a whole number", t.String())
+	}
+	if v < 0 {
+		return fmt.Errorf("%d is below 0", v)
+	}
+	*n = number(v)
+	return nil
+}
+
 type acquireCmd struct {
 	backendFlags
 	Owner      string        `placeholder:"NAME" help:"Your name, for people who look; default is the host's name and a random part."`
 	TTL        time.Duration `default:"15s" help:"How long the lease lasts unless renewed."`
-	MinFencing int64         `placeholder:"N" help:"The fencing number is to be at least N."`
+	MinFencing number        `placeholder:"N" help:"The fencing number is to be at least N."`
 	TokenFile  string        `placeholder:"FILE" help:"Ask again with the token in this file (- for standard input), after an attempt whose answer was lost."`
 	SaveToken  string        `placeholder:"FILE" help:"Write the token to this file, which only you can read, and do not print it."`
 }
@@ -90,7 +124,7 @@ Examples:
 
 // Run asks once.
 func (c *acquireCmd) Run(ctx context.Context, s *streams) error {
-	o := election.AcquireOptions{Owner: c.Owner, TTL: c.TTL, MinFencing: c.MinFencing}
+	o := election.AcquireOptions{Owner: c.Owner, TTL: c.TTL, MinFencing: int64(c.MinFencing)}
 	if c.TokenFile != "" {
 		var err error
 		if o.Token, err = (tokenFlags{c.TokenFile}).token(s); err != nil {

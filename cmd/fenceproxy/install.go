@@ -101,7 +101,7 @@ func connectError(at config.Secret, err error) error {
 	}
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) {
-		return fmt.Errorf("connecting to %v: %s (SQLSTATE %s)", at, refused.Message, refused.Code)
+		return &exitError{exitFailure, fmt.Errorf("connecting to %v: %s (SQLSTATE %s)", at, refused.Message, refused.Code)}
 	}
 	return &exitError{exitUnavailable, fmt.Errorf("connecting to %v: no answer: %w", at, errors.Unwrap(err))}
 }

@@ -97,14 +97,15 @@ func TestUsageErrors(t *testing.T) {
 		"no backend":       {"election", "status", "orders"},
 		"odd backend":      {"election", "status", "orders", "--backend", "mysql://u:hunter2@h"},
 		"no URL":           {"election", "status", "orders", "--backend", "local host"},
-		"no token":         {"election", "renew", "orders", "--backend", "memory:"},
-		"bad id":           {"election", "status", "or ders", "--backend", "memory:"},
-		"bad TTL":          {"election", "acquire", "orders", "--backend", "memory:", "--ttl", "1ms"},
-		"bad owner":        {"election", "acquire", "orders", "--backend", "memory:", "--owner", "a b"},
-		"bad number":       {"election", "acquire", "orders", "--backend", "memory:", "--min-fencing", "-1"},
-		"no such file":     {"election", "renew", "orders", "--backend", "memory:", "--token-file", "nonesuch"},
-		"token argument":   {"election", "renew", "orders", secret, "--backend", "memory:"},
-		"token flag":       {"election", "renew", "orders", "--token=" + secret, "--backend", "memory:"},
+		"no token":         {"election", "renew", "orders", "--backend", "redis://127.0.0.1:1"},
+		"bad id":           {"election", "status", "or ders", "--backend", "redis://127.0.0.1:1"},
+		"bad TTL":          {"election", "acquire", "orders", "--backend", "redis://127.0.0.1:1", "--ttl", "1ms"},
+		"bad owner":        {"election", "acquire", "orders", "--backend", "redis://127.0.0.1:1", "--owner", "a b"},
+		"bad number":       {"election", "acquire", "orders", "--backend", "redis://127.0.0.1:1", "--min-fencing", "-1"},
+		"no such file":     {"election", "renew", "orders", "--backend", "redis://127.0.0.1:1", "--token-file", "nonesuch"},
+		"token argument":   {"election", "renew", "orders", secret, "--backend", "redis://127.0.0.1:1"},
+		"token flag":       {"election", "renew", "orders", "--token=" + secret, "--backend", "redis://127.0.0.1:1"},
+		"memory":           {"election", "acquire", "orders", "--backend", "memory:"},
 		"no configuration": {"serve"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,8 +119,18 @@ func TestUsageErrors(t *testing.T) {
 			}
 		})
 	}
-	if r := command(t, secret[:4]+"!", "election", "renew", "orders", "--backend", "memory:", "--token-file", "-"); r.code != exitUsage || strings.Contains(r.err, "secr!") {
+	if r := command(t, secret[:4]+"!", "election", "renew", "orders", "--backend", "redis://127.0.0.1:1", "--token-file", "-"); r.code != exitUsage || strings.Contains(r.err, "secr!") {
 		t.Errorf("malformed token: %+v", r)
+	}
+	for want, args := range map[string][]string{
+		"set the environment variable FENCEPROXY_ELECTIONS":  {"election", "status", "orders"},
+		"the leadership would end with this command":         {"election", "acquire", "orders", "--backend", "Memory:"},
+		"--min-fencing: -5 is below 0\n":                     {"election", "acquire", "orders", "--backend", "redis://127.0.0.1:1", "--min-fencing", "-5"},
+		"--min-fencing: \"many\" is not a whole number\nTry": {"election", "acquire", "orders", "--backend", "redis://127.0.0.1:1", "--min-fencing=many"},
+	} {
+		if r := command(t, "", args...); r.code != exitUsage || !strings.Contains(r.err, want) {
+			t.Errorf("no %q in %+v", want, r)
+		}
 	}
 }
 
@@ -141,8 +152,10 @@ func TestNoFlagTakesAToken(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	if r := command(t, "", "version"); r.code != exitOK || !strings.HasPrefix(r.out, "fenceproxy ") {
-		t.Errorf("%+v", r)
+	for _, arg := range []string{"version", "--version"} {
+		if r := command(t, "", arg); r.code != exitOK || !strings.HasPrefix(r.out, "fenceproxy ") || r.err != "" {
+			t.Errorf("%s: %+v", arg, r)
+		}
 	}
 }
 

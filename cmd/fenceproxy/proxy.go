@@ -165,10 +165,25 @@ func (p *proxy) close() {
 // warn logs what would keep the fence from working, so that nobody learns it from
 // the first refused write. It is no reason not to start: what is missing may come.
 func (p *proxy) warn(ctx context.Context) {
+	if err := askUpstream(ctx, p.Listener, startTimeout); err != nil && ctx.Err() == nil {
+		p.log.Warn("check: the upstream does not answer as it should", "upstream", p.Upstream, "err", err, "fix", upstreamFix(p.Listener))
+	}
+	asking, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := askControl(asking, p.Listener); err != nil {
+		if ctx.Err() == nil {
+			p.log.Warn("check: the control connection does not work", "control", p.Control, "err", err, "fix", controlFix(p.Listener, err), "fatal", true)
+		}
+		return
+	}
 	for _, problem := range p.fence.Check(ctx) {
 		if ctx.Err() != nil {
 			return
 		}
-		p.log.Warn("check: "+problem.What, "fix", problem.Fix, "fatal", problem.Fatal)
+		fix, rules := controlAdvice(p.Listener, problem)
+		if rules {
+			fix = aclCommand(p.Listener)
+		}
+		p.log.Warn("check: "+problem.What, "fix", fix, "fatal", problem.Fatal)
 	}
 }

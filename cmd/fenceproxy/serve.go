@@ -8,8 +8,11 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync"
+	"time"
 
+	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/internal/config"
 )
 
@@ -53,15 +56,29 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 		proxies = append(proxies, p)
 	}
 	log.Info("fenceproxy is serving", "version", versionText(), "elections", cfg.Elections.Backend, "listeners", len(proxies))
-	return serveAll(ctx, proxies, log)
+	return serveAll(ctx, cfg, backend, proxies, log)
+}
+
+// startTimeout bounds each question that serve asks at its start.
+const startTimeout = 5 * time.Second
+
+// warnOfElections logs what is wrong with the election backend, as proxy.warn does of
+// the fence.
+func warnOfElections(ctx context.Context, cfg *config.Config, b election.Backend, log *slog.Logger) {
+	asking, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if fix, err := askElections(asking, cfg, b); err != nil && ctx.Err() == nil {
+		log.Warn("check: the election backend does not answer as it should", "elections", cfg.Elections.Backend, "err", err, "fix", fix)
+	}
 }
 
 // serveAll runs the proxies until ctx is done or one of them fails.
-func serveAll(ctx context.Context, proxies []*proxy, log *slog.Logger) error {
+func serveAll(ctx context.Context, cfg *config.Config, b election.Backend, proxies []*proxy, log *slog.Logger) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	var wg sync.WaitGroup
 	errs := make([]error, len(proxies))
+	wg.Go(func() { warnOfElections(ctx, cfg, b, log) })
 	for i, p := range proxies {
 		wg.Go(func() { p.warn(ctx) })
 		wg.Go(func() {
@@ -92,11 +109,24 @@ func newLogger(w io.Writer, c config.Log) *slog.Logger {
 	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
 		level = slog.LevelInfo // the configuration allows no other words
 	}
-	o := &slog.HandlerOptions{Level: level}
+	o := &slog.HandlerOptions{Level: level, ReplaceAttr: flatten}
 	if c.Format == "json" {
 		return slog.New(slog.NewJSONHandler(w, o))
 	}
 	return slog.New(slog.NewTextHandler(w, o))
+}
+
+// flatten makes one line of a value: a driver's error may have several.
+func flatten(_ []string, a slog.Attr) slog.Attr {
+	switch v := a.Value.Any().(type) {
+	case string:
+		if strings.ContainsAny(v, "\r\n") {
+			a.Value = slog.StringValue(oneLine(v))
+		}
+	case error:
+		a.Value = slog.StringValue(oneLine(v.Error()))
+	}
+	return a
 }
 
 // listen opens a listener's address.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -62,8 +63,8 @@ type running struct {
 	done chan struct{}
 }
 
-// serve starts fenceproxy serve and waits until it listens.
-func serve(t *testing.T, file, addr string) *running {
+// serve starts fenceproxy serve and waits until it listens, and has logged the rest.
+func serve(t *testing.T, file, addr string, logged ...string) *running {
 	t.Helper()
 	r := &running{Cmd: program(t, "serve", "-c", file), addr: addr, log: new(bytes.Buffer), done: make(chan struct{})}
 	stderr, err := r.StderrPipe()
@@ -75,11 +76,13 @@ func serve(t *testing.T, file, addr string) *running {
 	}
 	listening := make(chan struct{})
 	var once sync.Once
+	logged = append(logged, "msg=listening")
 	go func() {
 		defer close(r.done)
 		for lines := bufio.NewScanner(stderr); lines.Scan(); {
 			fmt.Fprintln(r.log, lines.Text())
-			if strings.Contains(lines.Text(), "msg=listening") {
+			logged = slices.DeleteFunc(logged, func(want string) bool { return strings.Contains(lines.Text(), want) })
+			if len(logged) == 0 {
 				once.Do(func() { close(listening) })
 			}
 		}
@@ -275,7 +278,7 @@ func TestServeWithAConfigurationThatIsWrong(t *testing.T) {
 func TestServeBeforeTheServersAreThere(t *testing.T) {
 	addr := freeAddr(t)
 	file := configFile(t, postgresConfig, "redis://:hunter2@127.0.0.1:1", addr, "127.0.0.1:1", "postgres://fenceproxy:hunter2@127.0.0.1:1/postgres", "x")
-	proxy := serve(t, file, addr)
+	proxy := serve(t, file, addr, "the election backend does not answer", "the upstream does not answer", "the control connection does not work")
 	var refused *pgconn.PgError
 	if _, err := pgx.Connect(t.Context(), "postgres://app@"+addr+"/postgres?sslmode=disable"); !errors.As(err, &refused) || refused.Code != "08006" {
 		t.Errorf("got %v", err)
@@ -284,7 +287,8 @@ func TestServeBeforeTheServersAreThere(t *testing.T) {
 	if code := proxy.ended(t); code != exitOK {
 		t.Errorf("exit code %d", code)
 	}
-	if log := proxy.log.String(); !strings.Contains(log, "level=WARN") || strings.Contains(log, "hunter2") {
+	log := proxy.log.String()
+	if strings.Count(log, "fix=\"Start ") != 3 || strings.Contains(log, "hunter2") || strings.Contains(log, `\n`) {
 		t.Errorf("the log:\n%s", log)
 	}
 }
@@ -299,7 +303,7 @@ func TestCheckSaysWhatWouldFail(t *testing.T) {
 listeners:
   - {name: bare, protocol: postgres, listen: "%s", upstream: "%s", control: "%s"}
   - {name: down, protocol: postgres, listen: "127.0.0.1:0", upstream: "127.0.0.1:1", control: "postgres://u:hunter2@127.0.0.1:1/postgres"}
-  - {name: odd, protocol: postgres, listen: "127.0.0.1:0", upstream: "%s", control: "%s"}
+  - {name: odd, protocol: postgres, listen: "192.0.2.1:6432", upstream: "%s", control: "%s"}
   - {name: cache, protocol: redis, listen: "127.0.0.1:0", upstream: "%s", control: "redis://%s", nodes: ["127.0.0.1:1"]}
 `, bare, redis.Addr, p.Addr, bare, redis.Addr, bare, redis.Addr, redis.Addr)
 	r := command(t, "", "check", "-c", file, "--timeout", "2s")
@@ -309,6 +313,7 @@ listeners:
 	for _, want := range []string{
 		"fail  elections at postgres://postgres@", "fenceproxy install --elections",
 		"warn  bare: cannot listen on " + redis.Addr,
+		"fail  odd: cannot listen on 192.0.2.1:6432: ", "Choose another address",
 		"ok    bare: upstream " + p.Addr + " answers as postgres",
 		"fail  bare: ",
 		"fail  down: upstream 127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused",

@@ -13,8 +13,12 @@ type versionCmd struct{}
 
 // Run prints the version.
 func (versionCmd) Run(s *streams) error {
-	_, err := fmt.Fprintf(s.out, "fenceproxy %s (%s, %s/%s)\n", versionText(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	_, err := fmt.Fprintln(s.out, versionLine())
 	return err
+}
+
+func versionLine() string {
+	return fmt.Sprintf("fenceproxy %s (%s, %s/%s)", versionText(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 func versionText() string {

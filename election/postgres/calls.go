@@ -18,6 +18,8 @@ const (
 	undefinedColumn      = "42703"
 	undefinedTable       = "42P01"
 	undefinedSchema      = "3F000"
+
+	insufficientPrivilege = "42501"
 )
 
 // maxTries bounds how often a call is begun anew because another was faster. Each time
@@ -63,8 +65,11 @@ func (b *Backend) failed(ctx context.Context, doing, id string, err error) error
 	case numericOverflow:
 		return fmt.Errorf("%s %q: %w", doing, id, election.ErrNumbersExhausted)
 	case undefinedTable, undefinedSchema, undefinedColumn:
-		return fault.Unavailable(ctx, doing, id, fmt.Errorf("%w in schema %q: run fenceproxy install: %w",
+		return fault.Unavailable(ctx, doing, id, fmt.Errorf("%w in schema %q: run fenceproxy install --elections: %w",
 			ErrNotInstalled, b.queries.schema, err))
+	case insufficientPrivilege:
+		return fault.Unavailable(ctx, doing, id, fmt.Errorf("the role lacks rights in schema %q: run fenceproxy install --elections --grant ROLE: %w",
+			b.queries.schema, err))
 	}
 	return fault.Unavailable(ctx, doing, id, err)
 }

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/guard/redisfence"
+	"github.com/fenceproxy/fenceproxy/internal/config"
+)
+
+// askControl logs in as the control connection does, so that the server's own code
+// says what is wrong with it.
+func askControl(ctx context.Context, l *config.Listener) error {
+	if l.Protocol == config.Postgres {
+		conn, err := pgx.Connect(ctx, l.Control.Reveal())
+		if err != nil {
+			var refused *pgconn.PgError
+			if errors.As(err, &refused) {
+				return refused
+			}
+			if inner := errors.Unwrap(err); inner != nil {
+				return inner // it names the address; the outer one, user and database too
+			}
+			return err
+		}
+		return conn.Close(ctx)
+	}
+	o, err := redis.ParseURL(redisURL(l.Control))
+	if err != nil {
+		return errors.New("not a URL")
+	}
+	o.MaxRetries = -1
+	client := redis.NewClient(o)
+	defer client.Close()
+	if err := client.Ping(ctx).Err(); err != nil && find(err) != noRights {
+		return err // a user without PING may still do: the fence's own check says
+	}
+	return nil
+}
+
+// controlAdvice is what to do about a problem of the fence. Where that is the user's
+// ACL rules, rules is true: aclCommand has them.
+func controlAdvice(l *config.Listener, p guard.Problem) (fix string, rules bool) {
+	switch {
+	case l.Protocol == config.Postgres && p.Fix == "run: fenceproxy install":
+		if !p.Fatal { // a superuser, which works
+			return "Better name the role in control that fenceproxy install made.", false
+		}
+		return controlInstall(l), false
+	case l.Protocol != config.Postgres && (strings.Contains(p.Fix, redisfence.Rules) || strings.HasPrefix(p.Fix, "check the address")):
+		// Whoever could log in (askControl) has the right address, user and password.
+		return "Give the user the rights below; commands that fencing needs must not be renamed.", true
+	}
+	return p.Fix, false
+}
+
+// aclCommand gives the control user of a listener its rights.
+func aclCommand(l *config.Listener) string {
+	return fmt.Sprintf("ACL SETUSER %s %s", userOf(l.Control, "fenceproxy on >PASSWORD"), redisfence.Rules)
+}
