@@ -124,7 +124,7 @@ func TestSuperuserIsNotBound(t *testing.T) {
 // A lease that runs out ends the session's writing though nobody took over.
 func TestLeaseRunsOut(t *testing.T) {
 	r, b := realRig(t)
-	g, err := b.Acquire(t.Context(), r.db, election.AcquireOptions{TTL: 500 * time.Millisecond})
+	g, err := b.Acquire(t.Context(), r.db, election.AcquireOptions{TTL: 3 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
