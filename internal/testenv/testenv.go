@@ -39,7 +39,7 @@ func Main(m *testing.M) {
 
 var shared struct {
 	sync.Mutex
-	all       []*servers.Process
+	all       []interface{ Stop() }
 	pg, redis *servers.Process
 }
 
