@@ -1,0 +1,66 @@
+package kubernetes
+
+import (
+	"container/list"
+	"sync"
+	"time"
+)
+
+// seenMax is how many elections a backend remembers. One that is pushed out is taken
+// for never seen when it is seen again: its lease then lasts longer, never shorter.
+const seenMax = 10_000
+
+// A seen remembers the last write seen of each election, and since when.
+type seen struct {
+	mu    sync.Mutex
+	max   int
+	by    map[string]*list.Element
+	order list.List // of *sight, the latest asked about first
+}
+
+type sight struct {
+	id      string
+	last    record
+	since   time.Time // when last was first seen
+	highest int64     // the highest number ever seen
+}
+
+func newSeen(limit int) *seen { return &seen{max: limit, by: make(map[string]*list.Element)} }
+
+// see notes that r was there at the time now, and returns since when this backend
+// knows that.
+//
+// Safety: now is a time after the answer, never one before the question. The write
+// that r is of was made before its answer, so a lease that ends one TTL after since
+// ends no earlier than one TTL after its write.
+func (s *seen) see(id string, r record, now time.Time) (since time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, ok := s.by[id]
+	if !ok {
+		e = s.order.PushFront(&sight{id: id})
+		s.by[id] = e
+		if s.order.Len() > s.max {
+			old := s.order.Remove(s.order.Back()).(*sight)
+			delete(s.by, old.id)
+		}
+	}
+	s.order.MoveToFront(e)
+	at := e.Value.(*sight)
+	// Any change restarts the time, also one that nobody of ours made.
+	if !ok || at.last != r {
+		at.last, at.since = r, now
+	}
+	at.highest = max(at.highest, r.number)
+	return at.since
+}
+
+// highest returns the highest number seen of the election, zero for none.
+func (s *seen) highest(id string) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e, ok := s.by[id]; ok {
+		return e.Value.(*sight).highest
+	}
+	return 0
+}
