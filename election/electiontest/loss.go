@@ -141,7 +141,9 @@ func (s suite) lostReply(t *testing.T) {
 	b := s.OpenAt(t, l.Addr().String())
 	t.Cleanup(func() { _ = b.Close() })
 	u := user{t, within(t), b, fresh()}
-	u.status() // connects
+	for range 3 { // drivers connect, prepare, and ping what they use again
+		u.of(fresh()).win(election.AcquireOptions{})
+	}
 
 	token := election.NewToken()
 	deaf.Store(true)
