@@ -42,31 +42,42 @@ func (s *state) left() time.Duration { return s.ttl - s.now.Sub(s.since) }
 // heldBy reports whether t is the live holder's token.
 func (s *state) heldBy(t election.Token) bool { return s.live() && s.digest == t.Digest() }
 
-// read asks for the election's Lease. The question names no resourceVersion: with one
-// the API server might answer from a cache what was true before a takeover.
+// rereads is how often read asks again when its answer may be out of date.
+const rereads = 3
+
+// read asks for the election's Lease: once, unless another call of this backend saw a
+// change of it in the meantime. The question names no resourceVersion: with one the API
+// server might answer from a cache what was true before a takeover.
 func (c *call) read() (*state, error) {
 	if err := c.pause(); err != nil {
 		return nil, err
 	}
-	var (
-		l  coordinationv1.Lease
-		at serverTime
-	)
-	err := c.client.Get().MaxRetries(0).Namespace(c.namespace).Resource(resource).Name(c.lease).
-		Do(at.in(c.ctx)).Into(&l)
-	s := &state{now: time.Now(), highest: c.seen.highest(c.id), clock: at.clock(c.wall())}
-	if apierrors.IsNotFound(err) {
-		return s, nil
+	for again := 0; ; again++ {
+		var (
+			l  coordinationv1.Lease
+			at serverTime
+		)
+		asked := time.Now()
+		err := c.client.Get().MaxRetries(0).Namespace(c.namespace).Resource(resource).Name(c.lease).
+			Do(at.in(c.ctx)).Into(&l)
+		s := &state{now: time.Now(), clock: at.clock(c.wall())}
+		if apierrors.IsNotFound(err) {
+			s.highest = c.seen.highest(c.id)
+			return s, nil
+		}
+		if err != nil {
+			return nil, c.failed(err)
+		}
+		if s.record, err = decode(&l, c.id); err != nil {
+			return nil, fault.Corrupt(c.doing, c.id, fmt.Sprintf("Lease %s/%s: %v", c.namespace, c.lease, err))
+		}
+		s.lease = &l
+		var ok bool
+		if s.since, ok = c.seen.see(c.id, s.record, asked, s.now); ok || again == rereads {
+			s.highest = c.seen.highest(c.id)
+			return s, nil
+		}
 	}
-	if err != nil {
-		return nil, c.failed(err)
-	}
-	if s.record, err = decode(&l, c.id); err != nil {
-		return nil, fault.Corrupt(c.doing, c.id, fmt.Sprintf("Lease %s/%s: %v", c.namespace, c.lease, err))
-	}
-	s.lease = &l
-	s.since = c.seen.see(c.id, s.record, s.now)
-	return s, nil
 }
 
 // write replaces the Lease that s was read from by one that says r. It reports false,
@@ -88,11 +99,12 @@ func (c *call) write(s *state, r record) (done bool, err error) {
 		q = q.Name(c.lease)
 	}
 	var made coordinationv1.Lease
+	asked := time.Now()
 	err = q.Body(l).Do(c.ctx).Into(&made)
 	switch {
 	case err == nil:
 		r.uid = made.UID
-		c.seen.see(c.id, r, time.Now())
+		c.seen.see(c.id, r, asked, time.Now())
 		return true, nil
 	case s.lease == nil && apierrors.IsAlreadyExists(err),
 		s.lease != nil && (apierrors.IsConflict(err) || apierrors.IsNotFound(err)):

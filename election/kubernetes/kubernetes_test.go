@@ -31,6 +31,7 @@ func TestConformance(t *testing.T) {
 		},
 		Server: s.host(t),
 		OpenAt: func(t testing.TB, addr string) election.Backend { return s.openLeft(t, s.at(addr)) },
+		Reads:  1, // the Lease
 	})
 }
 

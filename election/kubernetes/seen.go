@@ -27,18 +27,19 @@ type sight struct {
 
 func newSeen(limit int) *seen { return &seen{max: limit, by: make(map[string]*list.Element)} }
 
-// see notes that r was there at the time now, and returns since when this backend
-// knows that.
+// see notes that r was the answer at the time now to a question asked at asked, and
+// returns since when this backend knows of r. It reports false, and notes nothing, when
+// it cannot tell whether r is newer than what another answer brought meanwhile.
 //
-// Safety: now is a time after the answer, never one before the question. The write
+// Safety: since is a time after an answer, never one before its question. The write
 // that r is of was made before its answer, so a lease that ends one TTL after since
 // ends no earlier than one TTL after its write.
-func (s *seen) see(id string, r record, now time.Time) (since time.Time) {
+func (s *seen) see(id string, r record, asked, now time.Time) (since time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e, ok := s.by[id]
 	if !ok {
-		e = s.order.PushFront(&sight{id: id})
+		e = s.order.PushFront(&sight{id: id, last: r, since: now})
 		s.by[id] = e
 		if s.order.Len() > s.max {
 			old := s.order.Remove(s.order.Back()).(*sight)
@@ -47,12 +48,18 @@ func (s *seen) see(id string, r record, now time.Time) (since time.Time) {
 	}
 	s.order.MoveToFront(e)
 	at := e.Value.(*sight)
-	// Any change restarts the time, also one that nobody of ours made.
-	if !ok || at.last != r {
-		at.last, at.since = r, now
-	}
 	at.highest = max(at.highest, r.number)
-	return at.since
+	if at.last == r {
+		return at.since, true
+	}
+	// An answer is surely newer than another if its question was asked after that one
+	// had arrived.
+	if asked.Before(at.since) {
+		return now, false
+	}
+	// Any change restarts the time, also one that nobody of ours made.
+	at.last, at.since = r, now
+	return now, true
 }
 
 // highest returns the highest number seen of the election, zero for none.
