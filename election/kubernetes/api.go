@@ -135,6 +135,11 @@ func (c *call) failed(err error) error {
 	if errors.Is(context.Cause(c.ctx), election.ErrClosed) {
 		return fault.Closed(c.doing, c.id)
 	}
+	// What took this answer may have taken every connection there is: the next
+	// question is not to find out one by one.
+	if status := apierrors.APIStatus(nil); !errors.As(err, &status) {
+		c.conns.dropIdle()
+	}
 	switch {
 	case apierrors.IsForbidden(err):
 		err = fmt.Errorf("%w (this needs get and, to hold elections, create and update of leases.coordination.k8s.io in namespace %q)", err, c.namespace)

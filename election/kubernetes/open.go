@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -20,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/transport"
 
-	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/election/internal/connurl"
 )
 
@@ -67,9 +65,12 @@ func open(config *rest.Config, namespace string) (*Backend, error) {
 	if len(c.NextProtos) == 0 {
 		c.NextProtos = []string{"http/1.1"}
 	}
-	c.Wrap(func(next http.RoundTripper) http.RoundTripper { return dated{next} })
 	conns := newConns(c.Dial)
 	c.Dial = conns.dial
+	c.WrapTransport = transport.Wrappers(func(next http.RoundTripper) http.RoundTripper {
+		conns.pool = next
+		return dated{next}
+	}, c.WrapTransport)
 	client, err := rest.RESTClientFor(c)
 	if err != nil {
 		return nil, err
@@ -166,59 +167,4 @@ func parseURL(rawURL string) (*rest.Config, string, error) {
 		}
 	}
 	return config, namespace, nil
-}
-
-// conns are the connections of one backend.
-type conns struct {
-	next   func(ctx context.Context, network, address string) (net.Conn, error)
-	mu     sync.Mutex
-	closed bool
-	open   map[*conn]struct{}
-}
-
-func newConns(dial func(ctx context.Context, network, address string) (net.Conn, error)) *conns {
-	if dial == nil {
-		dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
-	}
-	return &conns{next: dial, open: make(map[*conn]struct{})}
-}
-
-func (s *conns) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	nc, err := s.next(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	c := &conn{Conn: nc, of: s}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		_ = nc.Close()
-		return nil, election.ErrClosed
-	}
-	s.open[c] = struct{}{}
-	return c, nil
-}
-
-// close closes them all, and those still being made.
-func (s *conns) close() {
-	s.mu.Lock()
-	s.closed = true
-	open := s.open
-	s.open = nil
-	s.mu.Unlock()
-	for c := range open {
-		_ = c.Conn.Close()
-	}
-}
-
-type conn struct {
-	net.Conn
-	of *conns
-}
-
-func (c *conn) Close() error {
-	c.of.mu.Lock()
-	delete(c.of.open, c)
-	c.of.mu.Unlock()
-	return c.Conn.Close()
 }
