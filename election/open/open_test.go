@@ -63,6 +63,11 @@ func TestKinds(t *testing.T) {
 
 // Safety: whatever is wrong with a URL, its error holds no piece of the password.
 func TestErrorsKeepPasswords(t *testing.T) {
+	for _, raw := range []string{"redis://user:HUNTER@HUNTER/HUNTER", "redis://user:x/HUNTER@host", "postgres://u:HUNTER@HUNTER:HUNTER/db"} {
+		if _, err := Backend(t.Context(), raw, Options{}); err == nil || strings.Contains(err.Error(), "HUNTER") {
+			t.Fatalf("%q: %v", raw, err)
+		}
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		// The password is of capitals, with anything between; nothing else is.
 		part := rapid.StringMatching(`[A-Z]{4}`)
@@ -90,6 +95,7 @@ func TestErrorsKeepPasswords(t *testing.T) {
 
 // The URLs of real servers.
 func TestServers(t *testing.T) {
+	id := testenv.Name(t, "e")
 	pg, rd := testenv.SharedPostgres(t), testenv.SharedRedis(t)
 	for _, u := range []string{
 		pg.DSN(servers.Superuser, "postgres"), "redis://" + rd.Addr, "valkey://" + rd.Addr + "/1", "memory:",
@@ -103,11 +109,11 @@ func TestServers(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		g, err := b.Acquire(t.Context(), "e", election.AcquireOptions{})
+		g, err := b.Acquire(t.Context(), id, election.AcquireOptions{})
 		if err != nil || g.Status != election.Acquired {
 			t.Errorf("%s: %+v, %v", u, g, err)
 		}
-		if v, err := b.Validate(t.Context(), "e", g.Token); err != nil || v.Standing != election.StandingCurrent || v.Number != g.Number {
+		if v, err := b.Validate(t.Context(), id, g.Token); err != nil || v.Standing != election.StandingCurrent || v.Number != g.Number {
 			t.Errorf("%s: %+v, %v", u, v, err)
 		}
 		if err := b.Close(); err != nil {

@@ -215,6 +215,39 @@ func TestNoSessionState(t *testing.T) {
 	}
 }
 
+// A caller's handle may be in any of pgx's modes; GORM's users often choose the simple
+// protocol.
+func TestModesOfCallersHandle(t *testing.T) {
+	x := newPlace(t, testenv.SharedPostgres(t), "").install()
+	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) {
+			db, err := sql.Open("pgx", x.dsn(x.server.Addr, "default_query_exec_mode="+mode))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			b, err := NewDB(db, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			g := win(t, b, mode, election.AcquireOptions{Owner: `o'\"$1`, MinFencing: 1<<62 + 1})
+			if v, err := b.Validate(t.Context(), mode, g.Token); err != nil || v.Standing != election.StandingCurrent ||
+				v.Number != 1<<62+1 || v.Owner != g.Owner {
+				t.Errorf("Validate: %+v, %v", v, err)
+			}
+			if r, err := b.Renew(t.Context(), mode, g.Token); err != nil || r.Number != g.Number {
+				t.Errorf("Renew: %+v, %v", r, err)
+			}
+			if r, err := b.Resign(t.Context(), mode, g.Token, election.ResignOptions{}); err != nil || r.Status != election.Released {
+				t.Errorf("Resign: %+v, %v", r, err)
+			}
+			if err := b.EnsureSchema(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // Safety: of two that saw the same vacant row, the one that comes second looks again
 // once the first has committed.
 func TestSecondLook(t *testing.T) {
@@ -263,6 +296,32 @@ func TestSecondLook(t *testing.T) {
 	a := <-answered
 	if a.err != nil || a.r.Status != election.Busy || a.r.Owner != "first" || a.r.Number != number || number <= g.Number {
 		t.Errorf("the second: %+v, %v; the first has number %d", a.r, a.err, number)
+	}
+}
+
+// Candidates that ask in vain take no lock and write nothing.
+func TestBusyDoesNotWait(t *testing.T) {
+	x := newPlace(t, testenv.SharedPostgres(t), "").install()
+	b := x.opened(t)
+	g := win(t, b, "e", election.AcquireOptions{})
+	tx, err := x.admin.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), "SELECT FROM fenceproxy.election FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if r, err := b.Acquire(ctx, "e", election.AcquireOptions{}); err != nil || r.Status != election.Busy || r.Number != g.Number {
+		t.Errorf("Acquire: %+v, %v", r, err)
+	}
+	// What needs the row waits for it, no longer than its context.
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if r, err := b.Renew(short, "e", g.Token); !errors.Is(err, election.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Renew: %+v, %v", r, err)
 	}
 }
 
