@@ -157,7 +157,7 @@ func TestLeaseDeletedUnderHolder(t *testing.T) {
 
 // E3: packets vanish and no connection ends. Calls end with their contexts, and once
 // the network is back the very next one gets through, although the connections of
-// before stay dead.
+// before stay dead, and another call still waits on one of them.
 func TestPacketsVanish(t *testing.T) {
 	t.Parallel()
 	s := sharedSite(t)
@@ -165,23 +165,31 @@ func TestPacketsVanish(t *testing.T) {
 	b := s.open(t, s.at(f.addr))
 	g := win(t, b, "e", election.AcquireOptions{})
 	for range 2 {
+		ctx, done := context.WithTimeout(t.Context(), 20*time.Second)
 		var wg sync.WaitGroup // as many connections
 		for range 8 {
 			wg.Go(func() {
-				if _, err := b.Validate(t.Context(), "e", g.Token); err != nil {
+				if _, err := b.Validate(ctx, "e", g.Token); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		wg.Wait()
 		f.cut(true)
+		patient, cancel := context.WithCancel(t.Context())
+		wg.Go(func() {
+			if r, err := b.Validate(patient, "e", g.Token); !errors.Is(err, context.Canceled) {
+				t.Errorf("through the cut: %+v, %v", r, err)
+			}
+		})
 		unavailable(t, b, "e", g.Token, 200*time.Millisecond)
 		f.cut(false)
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		if r, err := b.Renew(ctx, "e", g.Token); err != nil || r.Status != election.Renewed {
 			t.Errorf("after the cut: %+v, %v", r, err)
 		}
+		done()
 		cancel()
+		wg.Wait()
 	}
 }
 
@@ -195,7 +203,9 @@ func TestCloseEndsCalls(t *testing.T) {
 	f.cut(true)
 	failed := make(chan error, 1)
 	go func() {
-		_, err := b.Renew(t.Context(), "e", g.Token)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		_, err := b.Renew(ctx, "e", g.Token)
 		failed <- err
 	}()
 	until(t, "the question", func() bool { return f.dropped.Load() > 0 })
@@ -239,8 +249,9 @@ func TestQuestionsAreOneRead(t *testing.T) {
 	}
 }
 
-// Nothing of client-go's reaches the process's log, whatever the server does.
-func TestQuiet(t *testing.T) {
+// A server that answers badly is asked once a call, and nothing of client-go's reaches
+// the process's log.
+func TestBadAnswers(t *testing.T) {
 	var said sync.Map
 	klog.SetLogger(funcr.New(func(_, args string) { said.Store(args, true) }, funcr.Options{}))
 	defer klog.ClearLogger()
@@ -258,8 +269,12 @@ func TestQuiet(t *testing.T) {
 		},
 		func(w http.ResponseWriter) { _, _ = io.WriteString(w, `{"kind":"Pod","apiVersion":"v1"}`) },
 	}
-	var next atomic.Pointer[func(http.ResponseWriter)]
+	var (
+		next  atomic.Pointer[func(http.ResponseWriter)]
+		asked atomic.Int32
+	)
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
 		w.Header().Set("Warning", `299 - "something is deprecated"`)
 		w.Header().Set("Content-Type", "application/json")
 		(*next.Load())(w)
@@ -270,9 +285,13 @@ func TestQuiet(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	for _, answer := range answers {
+	for i, answer := range answers {
 		next.Store(&answer)
+		asked.Store(0)
 		unavailable(t, b, "e", election.NewToken(), 10*time.Second)
+		if n := asked.Load(); n != 5 {
+			t.Errorf("answer %d: asked %d times in five calls", i, n)
+		}
 	}
 	server.Close()
 	unavailable(t, b, "e", election.NewToken(), 10*time.Second)

@@ -57,9 +57,6 @@ func open(config *rest.Config, namespace string) (*Backend, error) {
 	if c.QPS == 0 && c.RateLimiter == nil {
 		c.QPS = -1
 	}
-	if c.WarningHandler == nil && c.WarningHandlerWithContext == nil {
-		c.WarningHandler = rest.NoWarnings{}
-	}
 	// One connection for each question at a time. In HTTP/2 all share one, and when
 	// that one falls silent, new questions go on waiting on it for most of a minute.
 	if len(c.NextProtos) == 0 {
