@@ -11,6 +11,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/election/internal/fault"
@@ -48,8 +49,8 @@ const rereads = 3
 // read asks for the election's Lease: once, unless another call of this backend saw a
 // change of it in the meantime. The question names no resourceVersion: with one the API
 // server might answer from a cache what was true before a takeover.
-func (c *call) read() (*state, error) {
-	if err := c.pause(); err != nil {
+func (c *call) read(ctx context.Context) (*state, error) {
+	if err := c.pause(ctx); err != nil {
 		return nil, err
 	}
 	for again := 0; ; again++ {
@@ -59,14 +60,14 @@ func (c *call) read() (*state, error) {
 		)
 		asked := time.Now()
 		err := c.client.Get().MaxRetries(0).Namespace(c.namespace).Resource(resource).Name(c.lease).
-			Do(at.in(c.ctx)).Into(&l)
+			Do(at.in(ctx)).Into(&l)
 		s := &state{now: time.Now(), clock: at.clock(c.wall())}
-		if apierrors.IsNotFound(err) {
+		if missing(err) {
 			s.highest = c.seen.highest(c.id)
 			return s, nil
 		}
 		if err != nil {
-			return nil, c.failed(err)
+			return nil, c.failed(ctx, err)
 		}
 		if s.record, err = decode(&l, c.id); err != nil {
 			return nil, fault.Corrupt(c.doing, c.id, fmt.Sprintf("Lease %s/%s: %v", c.namespace, c.lease, err))
@@ -80,6 +81,12 @@ func (c *call) read() (*state, error) {
 	}
 }
 
+// missing reports whether the API server itself says that there is no such object. A 404
+// of anything else (a gateway, a server without this API) says nothing about it.
+func missing(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
+
 // write replaces the Lease that s was read from by one that says r. It reports false,
 // and has changed nothing, when that Lease is no longer the one that is there: the
 // caller then reads and decides again. After an error the outcome is unknown.
@@ -87,7 +94,7 @@ func (c *call) read() (*state, error) {
 // Safety: the write is bound to the resourceVersion and, since the API server lets a
 // PUT create a Lease that is gone, to the UID of the one read. So no decision is
 // carried out on anything but what it was made on.
-func (c *call) write(s *state, r record) (done bool, err error) {
+func (c *call) write(ctx context.Context, s *state, r record) (done bool, err error) {
 	r.write = rand.Text()
 	l := encode(s.lease, c.lease, c.id, r, c.wall())
 	var verb = c.client.Post
@@ -100,39 +107,39 @@ func (c *call) write(s *state, r record) (done bool, err error) {
 	}
 	var made coordinationv1.Lease
 	asked := time.Now()
-	err = q.Body(l).Do(c.ctx).Into(&made)
+	err = q.Body(l).Do(ctx).Into(&made)
 	switch {
 	case err == nil:
 		r.uid = made.UID
 		c.seen.see(c.id, r, asked, time.Now())
 		return true, nil
 	case s.lease == nil && apierrors.IsAlreadyExists(err),
-		s.lease != nil && (apierrors.IsConflict(err) || apierrors.IsNotFound(err)):
+		s.lease != nil && (apierrors.IsConflict(err) || missing(err)):
 		c.tries++
 		return false, nil
 	}
-	return false, c.failed(err)
+	return false, c.failed(ctx, err)
 }
 
 // pause keeps those who lose against each other again and again apart.
-func (c *call) pause() error {
+func (c *call) pause(ctx context.Context) error {
 	if c.tries < 2 {
 		return nil
 	}
 	longest := time.Millisecond << min(c.tries, 6)
-	t := time.NewTimer(mathrand.N(longest))
+	t := time.NewTimer(mathrand.N(longest)) //nolint:gosec // no secret: it only spreads them
 	defer t.Stop()
 	select {
 	case <-t.C:
 		return nil
-	case <-c.ctx.Done():
-		return c.failed(nil)
+	case <-ctx.Done():
+		return c.failed(ctx, nil)
 	}
 }
 
 // failed is the error of a question or a write whose outcome is unknown.
-func (c *call) failed(err error) error {
-	if errors.Is(context.Cause(c.ctx), election.ErrClosed) {
+func (c *call) failed(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), election.ErrClosed) {
 		return fault.Closed(c.doing, c.id)
 	}
 	// What took this answer may have taken every connection there is: the next
@@ -145,10 +152,10 @@ func (c *call) failed(err error) error {
 		err = fmt.Errorf("%w (this needs get and, to hold elections, create and update of leases.coordination.k8s.io in namespace %q)", err, c.namespace)
 	case apierrors.IsUnauthorized(err):
 		err = fmt.Errorf("%w (the API server does not accept the credentials)", err)
-	case apierrors.IsNotFound(err):
+	case missing(err):
 		err = fmt.Errorf("%w (does namespace %q exist?)", err, c.namespace)
 	}
-	return fault.Unavailable(c.ctx, c.doing, c.id, err)
+	return fault.Unavailable(ctx, c.doing, c.id, err)
 }
 
 // A serverTime is what an answer says of the API server's clock.

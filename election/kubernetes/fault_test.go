@@ -262,6 +262,7 @@ func TestBadAnswers(t *testing.T) {
 			w.WriteHeader(http.StatusTooManyRequests)
 		},
 		func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) },
+		func(w http.ResponseWriter) { http.Error(w, "404 page not found", http.StatusNotFound) },
 		func(w http.ResponseWriter) { _, _ = io.WriteString(w, "{not json") },
 		func(w http.ResponseWriter) {
 			w.Header().Set("Content-Length", "100") // and then less

@@ -68,32 +68,30 @@ var _ election.Backend = (*Backend)(nil)
 // A call is one call of the five, for one election.
 type call struct {
 	*Backend
-	ctx       context.Context
 	doing, id string
 	lease     string // the Lease's name
 	tries     int
 }
 
-// begin starts a call. It ends with its context and with Close; the caller ends it
-// with end.
-func (b *Backend) begin(ctx context.Context, doing, id string) (*call, error) {
+// begin starts a call, which the caller ends with end. The context that it returns ends
+// with the one given and with Close.
+func (b *Backend) begin(ctx context.Context, doing, id string) (context.Context, *call, error) {
 	c := &call{Backend: b, doing: doing, id: id, lease: leaseName(id)}
 	// client-go logs to a logger of the whole process unless the context has another.
 	ctx, cancel := context.WithCancelCause(klog.NewContext(ctx, logr.Discard()))
-	c.ctx = ctx
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		cancel(nil)
-		return nil, fault.Closed(doing, id)
+		return ctx, nil, fault.Closed(doing, id)
 	}
 	if ended := fault.Ended(ctx); ended != nil {
 		cancel(nil)
-		return nil, fault.Unavailable(ctx, doing, id, nil)
+		return ctx, nil, fault.Unavailable(ctx, doing, id, nil)
 	}
 	b.ends[c] = cancel
 	b.calls.Add(1)
-	return c, nil
+	return ctx, c, nil
 }
 
 func (c *call) end() {
@@ -124,13 +122,13 @@ func (b *Backend) Acquire(ctx context.Context, id string, o election.AcquireOpti
 	if err != nil {
 		return election.AcquireResult{}, err
 	}
-	c, err := b.begin(ctx, "acquiring", id)
+	ctx, c, err := b.begin(ctx, "acquiring", id)
 	if err != nil {
 		return election.AcquireResult{}, err
 	}
 	defer c.end()
 	for {
-		s, err := c.read()
+		s, err := c.read(ctx)
 		if err != nil {
 			return election.AcquireResult{}, err
 		}
@@ -151,7 +149,7 @@ func (b *Backend) Acquire(ctx context.Context, id string, o election.AcquireOpti
 			}
 			next = record{number: n, held: true, owner: o.Owner, digest: o.Token.Digest(), ttl: o.TTL}
 		}
-		if done, err := c.write(s, next); err != nil {
+		if done, err := c.write(ctx, s, next); err != nil {
 			return election.AcquireResult{}, err
 		} else if done {
 			return election.AcquireResult{
@@ -167,20 +165,20 @@ func (b *Backend) Renew(ctx context.Context, id string, t election.Token) (elect
 	if err := election.CheckIDToken(id, t); err != nil {
 		return election.RenewResult{}, err
 	}
-	c, err := b.begin(ctx, "renewing", id)
+	ctx, c, err := b.begin(ctx, "renewing", id)
 	if err != nil {
 		return election.RenewResult{}, err
 	}
 	defer c.end()
 	for {
-		s, err := c.read()
+		s, err := c.read(ctx)
 		if err != nil {
 			return election.RenewResult{}, err
 		}
 		if !s.heldBy(t) {
 			return election.RenewResult{Status: election.Lost}, nil
 		}
-		if done, err := c.write(s, s.record); err != nil {
+		if done, err := c.write(ctx, s, s.record); err != nil {
 			return election.RenewResult{}, err
 		} else if done {
 			return election.RenewResult{Status: election.Renewed, Number: s.number, Remaining: s.ttl}, nil
@@ -197,20 +195,20 @@ func (b *Backend) Resign(ctx context.Context, id string, t election.Token, o ele
 	if o.HoldOff > 0 {
 		return election.ResignResult{}, fmt.Errorf("resigning %q: hold-off: %w", id, election.ErrUnsupportedOption)
 	}
-	c, err := b.begin(ctx, "resigning", id)
+	ctx, c, err := b.begin(ctx, "resigning", id)
 	if err != nil {
 		return election.ResignResult{}, err
 	}
 	defer c.end()
 	for {
-		s, err := c.read()
+		s, err := c.read(ctx)
 		if err != nil {
 			return election.ResignResult{}, err
 		}
 		if !s.heldBy(t) {
 			return election.ResignResult{Status: election.NotOwner}, nil
 		}
-		if done, err := c.write(s, record{number: s.number}); err != nil {
+		if done, err := c.write(ctx, s, record{number: s.number}); err != nil {
 			return election.ResignResult{}, err
 		} else if done {
 			return election.ResignResult{Status: election.Released}, nil
@@ -223,12 +221,12 @@ func (b *Backend) Status(ctx context.Context, id string) (election.StatusResult,
 	if err := election.CheckID(id); err != nil {
 		return election.StatusResult{}, err
 	}
-	c, err := b.begin(ctx, "asking about", id)
+	ctx, c, err := b.begin(ctx, "asking about", id)
 	if err != nil {
 		return election.StatusResult{}, err
 	}
 	defer c.end()
-	s, err := c.read()
+	s, err := c.read(ctx)
 	if err != nil {
 		return election.StatusResult{}, err
 	}
@@ -243,12 +241,12 @@ func (b *Backend) Validate(ctx context.Context, id string, t election.Token) (el
 	if err := election.CheckIDToken(id, t); err != nil {
 		return election.ValidateResult{}, err
 	}
-	c, err := b.begin(ctx, "validating", id)
+	ctx, c, err := b.begin(ctx, "validating", id)
 	if err != nil {
 		return election.ValidateResult{}, err
 	}
 	defer c.end()
-	s, err := c.read()
+	s, err := c.read(ctx)
 	if err != nil {
 		return election.ValidateResult{}, err
 	}

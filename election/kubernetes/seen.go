@@ -25,6 +25,8 @@ type sight struct {
 	highest int64     // the highest number ever seen
 }
 
+func of(e *list.Element) *sight { s, _ := e.Value.(*sight); return s }
+
 func newSeen(limit int) *seen { return &seen{max: limit, by: make(map[string]*list.Element)} }
 
 // see notes that r was the answer at the time now to a question asked at asked, and
@@ -42,12 +44,13 @@ func (s *seen) see(id string, r record, asked, now time.Time) (since time.Time, 
 		e = s.order.PushFront(&sight{id: id, last: r, since: now})
 		s.by[id] = e
 		if s.order.Len() > s.max {
-			old := s.order.Remove(s.order.Back()).(*sight)
-			delete(s.by, old.id)
+			last := s.order.Back()
+			delete(s.by, of(last).id)
+			s.order.Remove(last)
 		}
 	}
 	s.order.MoveToFront(e)
-	at := e.Value.(*sight)
+	at := of(e)
 	at.highest = max(at.highest, r.number)
 	if at.last == r {
 		return at.since, true
@@ -67,7 +70,7 @@ func (s *seen) highest(id string) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e, ok := s.by[id]; ok {
-		return e.Value.(*sight).highest
+		return of(e).highest
 	}
 	return 0
 }

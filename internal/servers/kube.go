@@ -73,14 +73,16 @@ func startKube(ctx context.Context, dir string, o KubeOptions) (*Kube, error) {
 		return nil, err
 	}
 	for try := 0; ; try++ {
-		port, err := o.Port, error(nil)
+		port := o.Port
 		if port == 0 {
+			var err error
 			if port, err = FreePort(); err != nil {
-				break
+				k.stopEtcd()
+				return nil, err
 			}
 		}
 		k.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-		err = k.start(ctx, o.Programs.APIServer, []string{
+		err := k.start(ctx, o.Programs.APIServer, []string{
 			"--etcd-servers=" + client,
 			"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--secure-port=" + strconv.Itoa(port),
 			"--cert-dir=" + filepath.Join(dir, "pki"),
@@ -100,8 +102,6 @@ func startKube(ctx context.Context, dir string, o KubeOptions) (*Kube, error) {
 			return nil, err
 		}
 	}
-	k.stopEtcd()
-	return nil, fmt.Errorf("starting kube-apiserver: no free port")
 }
 
 func (k *Kube) startEtcd(ctx context.Context, bin, client, peer string) error {

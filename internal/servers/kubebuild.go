@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -132,7 +133,7 @@ func lockFile(ctx context.Context, path string) (unlock func(), err error) {
 		if err == nil {
 			return func() { _ = f.Close() }, nil
 		}
-		if err == syscall.EWOULDBLOCK {
+		if errors.Is(err, syscall.EWOULDBLOCK) {
 			select {
 			case <-time.After(100 * time.Millisecond):
 				continue
