@@ -36,6 +36,9 @@ type Harness struct {
 	// OpenAt opens a handle that takes addr for the store's server. It succeeds even
 	// if nothing listens there.
 	OpenAt func(t testing.TB, addr string) election.Backend
+	// Reads is how many answers of the server Acquire waits for, on one connection,
+	// before it sends what changes something.
+	Reads int
 }
 
 // A suite is a harness and what the tests share.

@@ -45,7 +45,7 @@ func Main(m *testing.M) {
 
 var shared struct {
 	sync.Mutex
-	all       []*servers.Process
+	all       []interface{ Stop() }
 	pg, redis *servers.Process
 }
 
