@@ -57,12 +57,12 @@ func NewDB(db *sql.DB, o Options) (*Backend, error) {
 // string is a URL or a list of keywords and values, as pgxpool.ParseConfig takes it.
 // The server is asked nothing yet. The error never holds the password.
 func Open(ctx context.Context, dsn string, o Options) (*Backend, error) {
+	if err := connurl.Check(dsn); err != nil {
+		return nil, fmt.Errorf("postgres election backend: %w", err)
+	}
 	c, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
-		return nil, fmt.Errorf("postgres election backend: %w", connurl.Explain(dsn, func(s string) error {
-			_, err := pgxpool.ParseConfig(s)
-			return err
-		}))
+		return nil, fmt.Errorf("postgres election backend: %w", connurl.Explain(dsn, err))
 	}
 	// No named prepared statements: a transaction pooler would not know them.
 	c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec

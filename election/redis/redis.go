@@ -94,15 +94,15 @@ func Open(server *goredis.Options, o Options) *Backend {
 func OpenURL(rawURL string, o Options) (*Backend, error) {
 	s, err := parseURL(rawURL)
 	if err != nil {
-		return nil, fmt.Errorf("redis election backend: %w", connurl.Explain(rawURL, func(s string) error {
-			_, err := parseURL(s)
-			return err
-		}))
+		return nil, fmt.Errorf("redis election backend: %w", connurl.Explain(rawURL, err))
 	}
 	return Open(s, o), nil
 }
 
 func parseURL(rawURL string) (*goredis.Options, error) {
+	if err := connurl.Check(rawURL); err != nil {
+		return nil, err
+	}
 	if scheme, rest, ok := strings.Cut(rawURL, ":"); ok {
 		switch strings.ToLower(scheme) {
 		case "valkey":
