@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // ZooKeeperOptions are the options of StartZooKeeper.
@@ -130,16 +131,24 @@ func (z *ZooKeeper) wipe(i int) error {
 	return os.Chown(data, nobody, nobody)
 }
 
-// startAll starts every server that does not run, and waits for all of them: one
-// alone never becomes ready.
+// startAll starts every server that does not run, and waits until all of them serve:
+// one alone never does.
 func (z *ZooKeeper) startAll(ctx context.Context) error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(z.Nodes))
 	for i, p := range z.Nodes {
-		if p.cmd != nil && !p.ended() {
-			continue
-		}
-		wg.Go(func() { z.Nodes[i], errs[i] = z.run(ctx, p) })
+		wg.Go(func() {
+			if p.cmd == nil || p.ended() {
+				z.Nodes[i], errs[i] = z.run(ctx, p)
+				return
+			}
+			for errs[i] = p.serves(ctx); errs[i] != nil && ctx.Err() == nil; errs[i] = p.serves(ctx) {
+				select {
+				case <-ctx.Done():
+				case <-time.After(20 * time.Millisecond):
+				}
+			}
+		})
 	}
 	wg.Wait()
 	return errors.Join(errs...)
@@ -150,20 +159,25 @@ func (z *ZooKeeper) run(ctx context.Context, old *Process) (*Process, error) {
 	p := &Process{Name: old.Name, Addr: old.Addr, Dir: old.Dir, log: new(tail), stop: syscall.SIGKILL}
 	err := p.start(ctx, z.java, []string{
 		"-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.jmx.log4j.disable=true",
+		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 		"-cp", z.classpath, "org.apache.zookeeper.server.quorum.QuorumPeerMain", filepath.Join(p.Dir, "zoo.cfg"),
-	}, func(ctx context.Context) error {
-		said, err := fourLetters(ctx, p.Addr, "srvr")
-		if err != nil {
-			return err
-		}
-		version, _, _ := strings.Cut(strings.TrimPrefix(said, "Zookeeper version: "), "-")
-		p.Version = "ZooKeeper " + version
-		if !strings.Contains(said, "\nMode: ") {
-			return fmt.Errorf("not serving: %s", strings.TrimSpace(said))
-		}
-		return nil
-	})
+	}, p.serves)
 	return p, err
+}
+
+// serves reports whether the server is part of an ensemble that has a leader, and
+// notes its version.
+func (p *Process) serves(ctx context.Context) error {
+	said, err := fourLetters(ctx, p.Addr, "srvr")
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(said, "\nMode: ") {
+		return fmt.Errorf("not serving: %s", strings.TrimSpace(said))
+	}
+	version, _, _ := strings.Cut(strings.TrimPrefix(said, "Zookeeper version: "), "-")
+	p.Version = "ZooKeeper " + version
+	return nil
 }
 
 // ended reports whether the process has ended.
@@ -234,16 +248,17 @@ func (z *ZooKeeper) Stop() {
 
 // fourLetters asks a server one of ZooKeeper's four-letter words.
 func fourLetters(ctx context.Context, addr, word string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second) // a stopped one accepts and is silent
+	defer cancel()
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
-	if at, ok := ctx.Deadline(); ok {
-		if err := c.SetDeadline(at); err != nil {
-			return "", err
-		}
+	at, _ := ctx.Deadline()
+	if err := c.SetDeadline(at); err != nil {
+		return "", err
 	}
 	if _, err := io.WriteString(c, word); err != nil {
 		return "", err
