@@ -63,6 +63,11 @@ func TestKinds(t *testing.T) {
 
 // Safety: whatever is wrong with a URL, its error holds no piece of the password.
 func TestErrorsKeepPasswords(t *testing.T) {
+	for _, raw := range []string{"redis://user:HUNTER@HUNTER/HUNTER", "redis://user:x/HUNTER@host", "postgres://u:HUNTER@HUNTER:HUNTER/db"} {
+		if _, err := Backend(t.Context(), raw, Options{}); err == nil || strings.Contains(err.Error(), "HUNTER") {
+			t.Fatalf("%q: %v", raw, err)
+		}
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		// The password is of capitals, with anything between; nothing else is.
 		part := rapid.StringMatching(`[A-Z]{4}`)

@@ -266,6 +266,32 @@ func TestSecondLook(t *testing.T) {
 	}
 }
 
+// Candidates that ask in vain take no lock and write nothing.
+func TestBusyDoesNotWait(t *testing.T) {
+	x := newPlace(t, testenv.SharedPostgres(t), "").install()
+	b := x.opened(t)
+	g := win(t, b, "e", election.AcquireOptions{})
+	tx, err := x.admin.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), "SELECT FROM fenceproxy.election FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if r, err := b.Acquire(ctx, "e", election.AcquireOptions{}); err != nil || r.Status != election.Busy || r.Number != g.Number {
+		t.Errorf("Acquire: %+v, %v", r, err)
+	}
+	// What needs the row waits for it, no longer than its context.
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if r, err := b.Renew(short, "e", g.Token); !errors.Is(err, election.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Renew: %+v, %v", r, err)
+	}
+}
+
 // A server that crashes keeps what it said; one that has become a standby says nothing.
 func TestCrashAndStandby(t *testing.T) {
 	ctx := testenv.Context(t)
