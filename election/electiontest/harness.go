@@ -36,21 +36,20 @@ type Harness struct {
 	// OpenAt opens a handle that takes addr for the store's server. It succeeds even
 	// if nothing listens there.
 	OpenAt func(t testing.TB, addr string) election.Backend
+	// Reads is how many answers of the server Acquire waits for, on one connection,
+	// before it sends what changes something.
+	Reads int
 }
 
 // A suite is a harness and what the tests share.
 type suite struct{ Harness }
 
-// Run plays the whole suite and returns when it has ended.
+// Run plays the whole suite.
 func Run(t *testing.T, h Harness) {
 	if h.Open == nil || h.Lose == nil || h.Dump == nil || (h.Server == "") != (h.OpenAt == nil) {
 		t.Fatal("electiontest: the harness is incomplete")
 	}
-	// One group, since parallel tests end after the function that started them.
-	t.Run("Backend", suite{h}.run)
-}
-
-func (s suite) run(t *testing.T) {
+	s := suite{h}
 	t.Run("Calls", s.calls)
 	t.Run("Numbers", s.numbers)
 	t.Run("Time", s.time)
@@ -62,7 +61,7 @@ func (s suite) run(t *testing.T) {
 	t.Run("Loss", s.loss)
 	t.Run("Model", s.model)
 	t.Run("Close", s.closing)
-	if s.Server != "" {
+	if h.Server != "" {
 		t.Run("Unreachable", s.unreachable)
 		t.Run("LostReply", s.lostReply)
 	}

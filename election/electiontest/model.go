@@ -1,6 +1,7 @@
 package electiontest
 
 import (
+	"context"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -21,8 +22,9 @@ const candidates = 3
 func (s suite) model(t *testing.T) {
 	t.Parallel()
 	a, b := s.pair(t)
-	ctx := within(t)
 	rapid.Check(t, func(r *rapid.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
+		defer cancel()
 		u := user{r, ctx, a, fresh()}
 		var tokens [candidates]election.Token
 		for i := range tokens {
@@ -43,13 +45,13 @@ func (s suite) model(t *testing.T) {
 					MinFencing: rapid.Int64Range(0, 1<<62).Draw(r, "floor"),
 				}
 				g := u.acquire(o)
-				switch m.holder {
-				case -1:
+				switch {
+				case m.holder == -1:
 					if g.Status != election.Acquired || g.Number <= m.number || g.Number < o.MinFencing || g.Owner != o.Owner {
 						r.Fatalf("%d acquires from %+v: %+v", i, m, g)
 					}
 					m = model{i, g.Owner, g.Number}
-				case i:
+				case m.holder == i:
 					if g.Status != election.Acquired || g.Number != m.number || g.Owner != m.owner {
 						r.Fatalf("%d acquires again from %+v: %+v", i, m, g)
 					}
@@ -76,21 +78,20 @@ func (s suite) model(t *testing.T) {
 				u.resign(tokens[i], election.ResignOptions{}, election.Released)
 				m.holder, m.owner = -1, ""
 			},
-			"validate": func(r *rapid.T) {
-				i, u := pick()
-				switch m.holder {
-				case -1:
-					u.standing(tokens[i], election.StandingVacant, 0)
-				case i:
-					u.standing(tokens[i], election.StandingCurrent, m.number)
-				default:
-					u.standing(tokens[i], election.StandingStale, m.number)
-				}
-			},
 			"": func(r *rapid.T) { // after each step
 				st := u.status()
 				if st.Number != m.number || st.Owner != m.owner || (st.Status == election.Held) != (m.holder >= 0) {
 					r.Fatalf("Status %+v, model %+v", st, m)
+				}
+				for i, token := range tokens {
+					switch {
+					case m.holder == -1:
+						u.standing(token, election.StandingVacant, 0)
+					case m.holder == i:
+						u.standing(token, election.StandingCurrent, m.number)
+					default:
+						u.standing(token, election.StandingStale, m.number)
+					}
 				}
 			},
 		})
