@@ -102,6 +102,7 @@ func TestConformance(t *testing.T) {
 			return dump(t, c, chroot)
 		},
 		Server: z.Nodes[0].Addr,
+		Reads:  2, // the record, and the clock of the servers
 		OpenAt: func(t testing.TB, addr string) election.Backend { return openAt(t, addr, chroot, Options{}) },
 	})
 }
