@@ -340,18 +340,18 @@ func electionAcquire(t testing.TB, b *Backend, id string) election.AcquireResult
 func TestNetworkSilent(t *testing.T) {
 	t.Parallel()
 	z := testenv.SharedZooKeeper(t)
-	var forwarders []*forwarder
+	var forwarders []*testenv.Forwarder
 	var addrs []string
 	for _, p := range z.Nodes {
-		f := forward(t, p.Addr)
-		forwarders, addrs = append(forwarders, f), append(addrs, f.addr)
+		f := testenv.Forward(t, p.Addr)
+		forwarders, addrs = append(forwarders, f), append(addrs, f.Addr)
 	}
 	const chroot = "/silent"
 	b := opened(t, strings.Join(addrs, ","), chroot, Options{AnswerTimeout: 500 * time.Millisecond})
 	other := opened(t, z.Addrs(), chroot, Options{})
 	g := acquire(t, b, "e", election.AcquireOptions{}, election.Acquired)
 	for _, f := range forwarders {
-		f.silence()
+		f.Silence()
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
@@ -366,7 +366,7 @@ func TestNetworkSilent(t *testing.T) {
 	}
 	validate(t, other, "e", g.Token, election.StandingCurrent)
 	for _, f := range forwarders {
-		f.speak()
+		f.Speak()
 	}
 	until(t, "renewing", func() bool {
 		r, err = b.Renew(within(t), "e", g.Token)
@@ -377,8 +377,8 @@ func TestNetworkSilent(t *testing.T) {
 	}
 	// One server alone is silent: another is asked within the same call.
 	for i, f := range forwarders {
-		if f.addr == b.current.conn.Server() {
-			forwarders[i].silence()
+		if f.Addr == b.current.conn.Server() {
+			forwarders[i].Silence()
 		}
 	}
 	renew(t, b, "e", g.Token, election.Renewed)

@@ -40,9 +40,11 @@ func opened(t testing.TB, addrs, chroot string, o Options) *Backend {
 }
 
 // plain is a client for looking at the servers.
-func plain(t testing.TB, z *servers.ZooKeeper) *zk.Conn {
+func plain(t testing.TB, z *servers.ZooKeeper) *zk.Conn { t.Helper(); return plainAt(t, z.Addrs()) }
+
+func plainAt(t testing.TB, addrs string) *zk.Conn {
 	t.Helper()
-	c, event, err := zk.Connect(strings.Split(z.Addrs(), ","), 20*time.Second, zk.WithLogger(silence{}))
+	c, event, err := zk.Connect(strings.Split(addrs, ","), 20*time.Second, zk.WithLogger(silence{}))
 	if err != nil {
 		t.Fatal(err)
 	}
