@@ -230,7 +230,7 @@ func TestKeys(t *testing.T) {
 
 // A record that somebody else wrote is an error, never a leader and never a number.
 func TestCorrupt(t *testing.T) {
-	p := testenv.SharedRedis(t)
+	p := testenv.Redis(t)
 	b, c := opened(t, p.Addr), plain(t, p.Addr)
 	token := election.NewToken()
 	lease := func(k string, fields ...any) error {
