@@ -24,7 +24,7 @@ type term struct {
 // numbers rise in the order of the terms.
 func TestTakeoversUnderFaults(t *testing.T) {
 	z := testenv.ZooKeeper(t, servers.ZooKeeperOptions{})
-	const takeovers, ttl = 60, 400 * time.Millisecond
+	const takeovers, session = 40, time.Second
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 
@@ -42,9 +42,11 @@ func TestTakeoversUnderFaults(t *testing.T) {
 	}
 	for range 3 {
 		var p tap
-		b := opened(t, z.Addrs(), "/takeovers", Options{Dial: p.dial, SessionTimeout: time.Second, AnswerTimeout: 200 * time.Millisecond})
+		b := opened(t, z.Addrs(), "/takeovers", Options{Dial: p.dial, SessionTimeout: session, AnswerTimeout: 200 * time.Millisecond})
 		wg.Go(func() {
 			for ctx.Err() == nil && !enough() {
+				// Some leases end before the session that they are in would, some after.
+				ttl := []time.Duration{session * 2 / 5, session * 5 / 2}[rand.IntN(2)]
 				call, end := context.WithTimeout(ctx, time.Second)
 				asked := time.Now()
 				g, err := b.Acquire(call, "e", election.AcquireOptions{TTL: ttl})
