@@ -12,6 +12,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/election/memory"
 	"github.com/fenceproxy/fenceproxy/election/postgres"
 	"github.com/fenceproxy/fenceproxy/election/redis"
+	"github.com/fenceproxy/fenceproxy/election/zookeeper"
 	"github.com/fenceproxy/fenceproxy/internal/servers"
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
 )
@@ -20,23 +21,28 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 
 func TestKinds(t *testing.T) {
 	for u, want := range map[string]election.Backend{
-		"memory:":                         (*memory.Backend)(nil),
-		"MEMORY:":                         (*memory.Backend)(nil),
-		"redis://u:p@host:1/2":            (*redis.Backend)(nil),
-		"rediss://host":                   (*redis.Backend)(nil),
-		"valkey://host":                   (*redis.Backend)(nil),
-		"valkeys://host":                  (*redis.Backend)(nil),
-		"unix:///run/redis.sock":          (*redis.Backend)(nil),
-		"postgres://u:p@host/db":          (*postgres.Backend)(nil),
-		"postgresql://host/db?user=u":     (*postgres.Backend)(nil),
-		"postgres://u@host/d?sslmode=off": nil,
-		"memory:x":                        nil,
-		"memory":                          nil,
-		"":                                nil,
-		"://":                             nil,
-		"mysql://u:p@host":                nil,
-		"host=h dbname=d":                 nil,
-		"redis:":                          nil,
+		"memory:":                            (*memory.Backend)(nil),
+		"MEMORY:":                            (*memory.Backend)(nil),
+		"redis://u:p@host:1/2":               (*redis.Backend)(nil),
+		"rediss://host":                      (*redis.Backend)(nil),
+		"valkey://host":                      (*redis.Backend)(nil),
+		"valkeys://host":                     (*redis.Backend)(nil),
+		"unix:///run/redis.sock":             (*redis.Backend)(nil),
+		"redis+cluster://u:p@h1,h2:1":        (*redis.Backend)(nil),
+		"valkeys+sentinel://h?master_name=m": (*redis.Backend)(nil),
+		"zookeeper://u:p@h1,h2:1/x":          (*zookeeper.Backend)(nil),
+		"zookeeper://":                       nil,
+		"redis+other://h":                    nil,
+		"postgres://u:p@host/db":             (*postgres.Backend)(nil),
+		"postgresql://host/db?user=u":        (*postgres.Backend)(nil),
+		"postgres://u@host/d?sslmode=off":    nil,
+		"memory:x":                           nil,
+		"memory":                             nil,
+		"":                                   nil,
+		"://":                                nil,
+		"mysql://u:p@host":                   nil,
+		"host=h dbname=d":                    nil,
+		"redis:":                             nil,
 	} {
 		b, err := Backend(t.Context(), u, Options{})
 		if want == nil {
@@ -73,7 +79,7 @@ func TestErrorsKeepPasswords(t *testing.T) {
 		part := rapid.StringMatching(`[A-Z]{4}`)
 		odd := rapid.SampledFrom([]string{"/", "@", ":", "%", "%zz", "?", "#", "&", "=", " ", "[", "]", "\n", "\x00", "ä", "'", "\\", ",", "5432", ""})
 		secret := part.Draw(t, "a") + odd.Draw(t, "x") + part.Draw(t, "b") + odd.Draw(t, "y") + part.Draw(t, "c")
-		scheme := rapid.SampledFrom([]string{"redis", "rediss", "valkey", "unix", "postgres", "postgresql", "memory", "other", ""}).Draw(t, "scheme")
+		scheme := rapid.SampledFrom([]string{"redis", "rediss", "valkey", "unix", "redis+cluster", "valkey+sentinel", "zookeeper", "postgres", "postgresql", "memory", "other", ""}).Draw(t, "scheme")
 		form := rapid.SampledFrom([]string{
 			"://user:%s@host/0", "://:%s@host", "://user:%s@host:port/x", "://user:%s@", "://%s@host/x?sslmode=x&db=x", "://user:%s@host/x?nonsense=1",
 			"://host/x?password=%s", "://host/x?sslpassword=%s&port=x", ":%s", "://user:%s", "://user:%s@h1:1,h2:x/db", "://host/%%zz?passfile=%s",
