@@ -175,15 +175,10 @@ func (e *Elector) campaign(ctx context.Context) (asked time.Time, g AcquireResul
 			if ctx.Err() == nil {
 				pause = e.failed(err)
 			}
-		case g.Status == Acquired && time.Now().Before(e.trust(asked)):
+		case g.Status == Acquired:
 			e.reached()
 			e.sawNumber(g.Number)
 			return asked, g, nil
-		case g.Status == Acquired:
-			// Answered too late to be of use. The next attempt extends the grant.
-			unknown = true
-			pause = e.failed(fmt.Errorf("acquiring %q: %w: granted after %v, too late for a lease of %v",
-				e.c.Election, ErrUnavailable, time.Since(asked), e.c.TTL))
 		default:
 			unknown = false
 			e.reached()

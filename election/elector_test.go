@@ -103,8 +103,29 @@ func TestTrustCountsFromBeforeTheQuestion(t *testing.T) {
 	}
 }
 
-// A grant whose answer took longer than it may be trusted is not led with.
+// A grant whose answer took longer than it may be trusted is not led with, even where
+// the backend does not look at its context.
 func TestLateGrantIsNotTrusted(t *testing.T) {
+	inFakeTime(t, func(s *stage) {
+		f := electiontest.NewFaults(tardy{s.memory})
+		ctx, cancel := context.WithCancel(s.ctx)
+		e, err := election.NewElector(ctx, f, election.ElectorConfig{Election: "e"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.OnBecomeLeader(s.Lead)
+		time.Sleep(10 * ttl)
+		if _, ok := e.Term(); ok || len(s.Reigns()) != 0 {
+			t.Errorf("term %v, %d reigns", ok, len(s.Reigns()))
+		}
+		f.Replace(s.memory)
+		s.Begun(s.ctx, 1)
+		cancel()
+		if err := e.Wait(); err != nil {
+			t.Error(err)
+		}
+		s.vacant()
+	})
 	inFakeTime(t, func(s *stage) {
 		c := s.silent("a", func(c *election.ElectorConfig) { c.CallTimeout = time.Hour }) // becomes TTL - margin
 		c.faults.Slow(trust / 2)
@@ -122,6 +143,15 @@ func TestLateGrantIsNotTrusted(t *testing.T) {
 		c.end()
 		s.vacant()
 	})
+}
+
+// A tardy backend answers Acquire when the trust has ended.
+type tardy struct{ election.Backend }
+
+func (b tardy) Acquire(_ context.Context, id string, o election.AcquireOptions) (election.AcquireResult, error) {
+	r, err := b.Backend.Acquire(context.Background(), id, o)
+	time.Sleep(trust)
+	return r, err
 }
 
 // Never two calls at once, whatever fails.
