@@ -177,7 +177,7 @@ func (s suite) numbers(t *testing.T) {
 			t.Fatalf("a low floor: %d after %d", b, a)
 		}
 		// Numbers stay exact where a float64 no longer is.
-		for _, floor := range []int64{1 << 50, 1<<53 - 3, 1<<53 + 101, 1<<60 + 7, math.MaxInt64 - 3} {
+		for _, floor := range []int64{1 << 50, 1<<53 - 3, 1<<53 + 101, 1<<60 + 7, 1<<60 + 70, math.MaxInt64 - 3} {
 			if n := next(floor); n != floor {
 				t.Fatalf("floor %d: number %d", floor, n)
 			}

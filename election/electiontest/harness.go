@@ -41,12 +41,16 @@ type Harness struct {
 // A suite is a harness and what the tests share.
 type suite struct{ Harness }
 
-// Run plays the whole suite.
+// Run plays the whole suite and returns when it has ended.
 func Run(t *testing.T, h Harness) {
 	if h.Open == nil || h.Lose == nil || h.Dump == nil || (h.Server == "") != (h.OpenAt == nil) {
 		t.Fatal("electiontest: the harness is incomplete")
 	}
-	s := suite{h}
+	// One group, since parallel tests end after the function that started them.
+	t.Run("Backend", suite{h}.run)
+}
+
+func (s suite) run(t *testing.T) {
 	t.Run("Calls", s.calls)
 	t.Run("Numbers", s.numbers)
 	t.Run("Time", s.time)
@@ -58,7 +62,7 @@ func Run(t *testing.T, h Harness) {
 	t.Run("Loss", s.loss)
 	t.Run("Model", s.model)
 	t.Run("Close", s.closing)
-	if h.Server != "" {
+	if s.Server != "" {
 		t.Run("Unreachable", s.unreachable)
 		t.Run("LostReply", s.lostReply)
 	}

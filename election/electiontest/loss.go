@@ -95,6 +95,29 @@ func (s suite) unreachable(t *testing.T) {
 		l := listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
 		check(t, l.Addr().String(), 100*time.Millisecond, context.DeadlineExceeded)
 	})
+	t.Run("SilentAndCancelled", func(t *testing.T) {
+		asked := make(chan struct{}, 100)
+		l := listen(t, func(c net.Conn) {
+			_, _ = c.Read(make([]byte, 1))
+			asked <- struct{}{}
+			_, _ = io.Copy(io.Discard, c)
+		})
+		b := s.OpenAt(t, l.Addr().String())
+		ctx, cancel := context.WithCancel(within(t)) // its deadline is far away
+		var wg sync.WaitGroup
+		var cancelled time.Time
+		wg.Go(func() { <-asked; cancelled = time.Now(); cancel() })
+		fails(t, context.Canceled, func() (any, error) { return b.Validate(ctx, "e", election.NewToken()) })
+		returned := time.Now()
+		asked <- struct{}{} // in case that nothing was asked
+		wg.Wait()
+		if d := returned.Sub(cancelled); d > 2*time.Second { // drivers' own time-outs are longer
+			t.Errorf("cancelled, it returned after %v", d)
+		}
+		if err := b.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
 	t.Run("HangsUp", func(t *testing.T) {
 		l := listen(t, func(net.Conn) {})
 		check(t, l.Addr().String(), 20*time.Second, nil)
@@ -118,7 +141,9 @@ func (s suite) lostReply(t *testing.T) {
 	b := s.OpenAt(t, l.Addr().String())
 	t.Cleanup(func() { _ = b.Close() })
 	u := user{t, within(t), b, fresh()}
-	u.status() // connects
+	for range 3 { // drivers connect, prepare, and ping what they use again
+		u.of(fresh()).win(election.AcquireOptions{})
+	}
 
 	token := election.NewToken()
 	deaf.Store(true)

@@ -43,13 +43,13 @@ func (s suite) model(t *testing.T) {
 					MinFencing: rapid.Int64Range(0, 1<<62).Draw(r, "floor"),
 				}
 				g := u.acquire(o)
-				switch {
-				case m.holder == -1:
+				switch m.holder {
+				case -1:
 					if g.Status != election.Acquired || g.Number <= m.number || g.Number < o.MinFencing || g.Owner != o.Owner {
 						r.Fatalf("%d acquires from %+v: %+v", i, m, g)
 					}
 					m = model{i, g.Owner, g.Number}
-				case m.holder == i:
+				case i:
 					if g.Status != election.Acquired || g.Number != m.number || g.Owner != m.owner {
 						r.Fatalf("%d acquires again from %+v: %+v", i, m, g)
 					}
@@ -76,20 +76,21 @@ func (s suite) model(t *testing.T) {
 				u.resign(tokens[i], election.ResignOptions{}, election.Released)
 				m.holder, m.owner = -1, ""
 			},
+			"validate": func(r *rapid.T) {
+				i, u := pick()
+				switch m.holder {
+				case -1:
+					u.standing(tokens[i], election.StandingVacant, 0)
+				case i:
+					u.standing(tokens[i], election.StandingCurrent, m.number)
+				default:
+					u.standing(tokens[i], election.StandingStale, m.number)
+				}
+			},
 			"": func(r *rapid.T) { // after each step
 				st := u.status()
 				if st.Number != m.number || st.Owner != m.owner || (st.Status == election.Held) != (m.holder >= 0) {
 					r.Fatalf("Status %+v, model %+v", st, m)
-				}
-				for i, token := range tokens {
-					switch {
-					case m.holder == -1:
-						u.standing(token, election.StandingVacant, 0)
-					case m.holder == i:
-						u.standing(token, election.StandingCurrent, m.number)
-					default:
-						u.standing(token, election.StandingStale, m.number)
-					}
 				}
 			},
 		})

@@ -24,7 +24,7 @@ func TestLeaseAndHoldOffEndExactly(t *testing.T) {
 		if v, _ := b.Validate(ctx, "e", a.Token); v.Standing != election.StandingCurrent || v.Remaining != 1 {
 			t.Errorf("just before its end: %+v", v)
 		}
-		time.Sleep(1)
+		time.Sleep(1 * time.Nanosecond)
 		if v, _ := b.Validate(ctx, "e", a.Token); v.Standing != election.StandingVacant {
 			t.Errorf("at its end: %+v", v)
 		}
@@ -43,7 +43,7 @@ func TestLeaseAndHoldOffEndExactly(t *testing.T) {
 		if d, _ := b.Acquire(ctx, "e", election.AcquireOptions{}); d.Reason != election.BusyHoldOff || d.Remaining != 1 {
 			t.Errorf("just before the end of the hold-off: %+v", d)
 		}
-		time.Sleep(1)
+		time.Sleep(1 * time.Nanosecond)
 		if d, _ := b.Acquire(ctx, "e", election.AcquireOptions{}); d.Status != election.Acquired || d.Number <= c.Number {
 			t.Errorf("after the hold-off: %+v", d)
 		}

@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -93,15 +94,15 @@ func Open(server *goredis.Options, o Options) *Backend {
 func OpenURL(rawURL string, o Options) (*Backend, error) {
 	s, err := parseURL(rawURL)
 	if err != nil {
-		return nil, fmt.Errorf("redis election backend: %w", connurl.Explain(rawURL, func(s string) error {
-			_, err := parseURL(s)
-			return err
-		}))
+		return nil, fmt.Errorf("redis election backend: %w", connurl.Explain(rawURL, err))
 	}
 	return Open(s, o), nil
 }
 
 func parseURL(rawURL string) (*goredis.Options, error) {
+	if err := connurl.Check(rawURL); err != nil {
+		return nil, err
+	}
 	if scheme, rest, ok := strings.Cut(rawURL, ":"); ok {
 		switch strings.ToLower(scheme) {
 		case "valkey":
@@ -117,6 +118,11 @@ func parseURL(rawURL string) (*goredis.Options, error) {
 	// go-redis takes localhost for a missing host; a mistyped URL must not lead there.
 	if u.Scheme != "unix" && u.Hostname() == "" {
 		return nil, errors.New("the host is missing")
+	}
+	if p := u.Port(); p != "" {
+		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
+			return nil, errors.New("the port is not 1 to 65535")
+		}
 	}
 	return goredis.ParseURL(rawURL)
 }

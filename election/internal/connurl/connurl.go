@@ -13,35 +13,35 @@ import (
 // ErrInvalid is the error of every connection string that cannot be used.
 var ErrInvalid = errors.New("invalid connection string")
 
-// Explain returns the error for a connection string that parse refused. It quotes
-// the parser's own words only where they cannot hold a secret: when parse refuses
-// the same string once all credentials are taken out of it.
-func Explain(raw string, parse func(string) error) error {
-	if bare, ok := strip(raw); ok {
-		if err := parse(bare); err != nil {
-			return fmt.Errorf("%w: %w", ErrInvalid, err)
+// Check refuses a URL with an @ behind its host: the password before it holds a slash,
+// a question mark or a hash that is not percent-encoded, and the driver would take the
+// rest of it for the name of a host or a database, and print it.
+func Check(raw string) error {
+	if _, rest, ok := strings.Cut(raw, "://"); ok {
+		if i := strings.IndexAny(rest, "/?#"); i >= 0 && strings.Contains(rest[i:], "@") {
+			return fmt.Errorf("%w (%s)", ErrInvalid, hidden)
 		}
 	}
-	return fmt.Errorf("%w (not shown, it may hold a password): write it as scheme://user:password@host:port/…, "+
-		"with every character of the user and the password but letters, digits and - . _ ~ percent-encoded", ErrInvalid)
+	return nil
 }
 
-// strip returns the URL without its credentials, or false if it cannot tell what in
-// it is one.
-func strip(raw string) (string, bool) {
-	u, err := url.Parse(raw)
-	if err != nil || u.Scheme == "" || u.Opaque != "" {
-		return "", false
-	}
-	u.User = nil
-	bare := u.String()
-	// A slash, a question mark, a hash or an ampersand in a password ends the part of
-	// the URL that it is in, and what follows passes for something else. An @ that is
-	// left gives that away; parameters with passwords are not trusted at all.
+const hidden = "not shown, it may hold a password: in scheme://user:password@host:port/…, every character of the " +
+	"user and the password but letters, digits and - . _ ~ must be percent-encoded; without user and password, " +
+	"more can be said about what is wrong"
+
+// Explain returns the error for a connection string that a parser refused. It quotes
+// the parser only where the string has no credentials, since one that is malformed
+// does not tell where they end.
+func Explain(raw string, err error) error {
+	lower := strings.ToLower(raw)
 	for _, sign := range []string{"@", "%40", "#", "pass", "pw", "secret"} {
-		if strings.Contains(strings.ToLower(bare), sign) || sign == "#" && strings.Contains(raw, sign) {
-			return "", false
+		if strings.Contains(lower, sign) {
+			return fmt.Errorf("%w (%s)", ErrInvalid, hidden)
 		}
 	}
-	return bare, true
+	// user:password without a host passes for host:port, and then is no URL.
+	if u, parseErr := url.Parse(raw); parseErr != nil || u.Host == "" && u.Path == "" {
+		return fmt.Errorf("%w (%s)", ErrInvalid, hidden)
+	}
+	return fmt.Errorf("%w: %w", ErrInvalid, err)
 }

@@ -3,7 +3,6 @@ package connurl
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -24,12 +23,7 @@ func TestExplainKeepsSecrets(t *testing.T) {
 			"host=h user=u password=%s dbname=d", "://user:%s@host", "user:%s@host", "redis://user:%s@host:port",
 		}).Draw(t, "form")
 		raw = fmt.Sprintf(raw, secret)
-		err := Explain(raw, func(s string) error {
-			if _, err := url.Parse(s); err != nil {
-				return err
-			}
-			return fmt.Errorf("cannot parse %q", s)
-		})
+		err := Explain(raw, fmt.Errorf("cannot parse %q", raw))
 		if !errors.Is(err, ErrInvalid) {
 			t.Fatal(err)
 		}
@@ -42,16 +36,21 @@ func TestExplainKeepsSecrets(t *testing.T) {
 }
 
 func TestExplainHelps(t *testing.T) {
-	err := Explain("redis://user:secret@host:6379/0?bad=1", func(s string) error {
-		if strings.Contains(s, "bad=1") {
-			return errors.New("unexpected option: bad")
-		}
-		return nil
-	})
-	if !strings.Contains(err.Error(), "unexpected option: bad") {
+	err := Explain("redis://host:6379/0?bad=1", errors.New("unexpected option: bad"))
+	if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "unexpected option: bad") {
 		t.Error(err)
 	}
-	if err := Explain("redis://host/%zz", func(string) error { return nil }); !errors.Is(err, ErrInvalid) {
-		t.Error(err)
+}
+
+func TestCheck(t *testing.T) {
+	for _, s := range []string{"redis://u:p@host/1", "postgres://u:p@h1:1,h2:2/db?x=y", "host=h password=a/b@c", "unix:///x", "memory:"} {
+		if err := Check(s); err != nil {
+			t.Errorf("%s: %v", s, err)
+		}
+	}
+	for _, s := range []string{"redis://u:p/q@host/1", "postgres://u:p?q@host", "postgres://u:p@q/r@host", "redis://u:p#q@host"} {
+		if err := Check(s); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", s, err)
+		}
 	}
 }

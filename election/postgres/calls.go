@@ -1,0 +1,192 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/election"
+	"github.com/fenceproxy/fenceproxy/election/internal/fault"
+)
+
+// SQLSTATEs that are handled.
+const (
+	numericOverflow      = "22003"
+	serializationFailure = "40001"
+	deadlock             = "40P01"
+	undefinedColumn      = "42703"
+	undefinedTable       = "42P01"
+	undefinedSchema      = "3F000"
+)
+
+// maxTries bounds how often a call is begun anew because another was faster. Each time
+// somebody else has got on, so that many in a row mean that something is wrong.
+const maxTries = 100
+
+// sqlState returns the SQLSTATE of a server's error, whatever the driver.
+func sqlState(err error) string {
+	var e interface{ SQLState() string }
+	if errors.As(err, &e) {
+		return e.SQLState()
+	}
+	return ""
+}
+
+// row runs one statement. Where the server undid it in favour of another, as it does at
+// higher isolation levels, it runs it again.
+func (b *Backend) row(ctx context.Context, doing, id, query string, args []any, into ...any) error {
+	for try := 1; ; try++ {
+		if b.closed.Load() {
+			return fault.Closed(doing, id)
+		}
+		if err := ctx.Err(); err != nil {
+			return fault.Unavailable(ctx, doing, id, err)
+		}
+		err := b.db.row(ctx, query, args, into...)
+		if err == nil {
+			return nil
+		}
+		if s := sqlState(err); (s == serializationFailure || s == deadlock) && try < maxTries {
+			continue
+		}
+		return b.failed(ctx, doing, id, err)
+	}
+}
+
+// failed words the error of a statement.
+func (b *Backend) failed(ctx context.Context, doing, id string, err error) error {
+	if b.closed.Load() {
+		return fault.Closed(doing, id)
+	}
+	switch sqlState(err) {
+	case numericOverflow:
+		return fmt.Errorf("%s %q: %w", doing, id, election.ErrNumbersExhausted)
+	case undefinedTable, undefinedSchema, undefinedColumn:
+		return fault.Unavailable(ctx, doing, id, fmt.Errorf("%w in schema %q: run fenceproxy install: %w",
+			ErrNotInstalled, b.queries.schema, err))
+	}
+	return fault.Unavailable(ctx, doing, id, err)
+}
+
+// Acquire implements election.Backend.
+func (b *Backend) Acquire(ctx context.Context, id string, o election.AcquireOptions) (election.AcquireResult, error) {
+	o, err := o.Normalize(id)
+	if err != nil {
+		return election.AcquireResult{}, err
+	}
+	const doing = "acquiring"
+	digest := o.Token.Digest()
+	args := []any{id, o.Owner, digest[:], o.TTL.Milliseconds(), o.MinFencing}
+	for range maxTries {
+		var granted bool
+		var owner string
+		var number, left int64
+		if err := b.row(ctx, doing, id, b.queries.acquire, args, &granted, &owner, &number, &left); err != nil {
+			return election.AcquireResult{}, err
+		}
+		r := election.AcquireResult{Number: number, Owner: owner, Remaining: micros(left)}
+		switch {
+		case granted && left > 0:
+			r.Status, r.Token = election.Acquired, o.Token
+			return r, nil
+		case left > 0:
+			r.Status, r.Reason = election.Busy, election.BusyHeld
+			return r, nil
+		}
+		// Another was faster than this statement, and it saw only what was before.
+	}
+	return election.AcquireResult{}, fault.Unavailable(ctx, doing, id, fmt.Errorf("others were faster %d times", maxTries))
+}
+
+// Renew implements election.Backend.
+func (b *Backend) Renew(ctx context.Context, id string, t election.Token) (election.RenewResult, error) {
+	if err := election.CheckIDToken(id, t); err != nil {
+		return election.RenewResult{}, err
+	}
+	digest := t.Digest()
+	var number, left int64
+	err := b.row(ctx, "renewing", id, b.queries.renew, []any{id, digest[:]}, &number, &left)
+	switch {
+	case err != nil:
+		return election.RenewResult{}, err
+	case number == 0:
+		return election.RenewResult{Status: election.Lost}, nil
+	}
+	return election.RenewResult{Status: election.Renewed, Number: number, Remaining: micros(left)}, nil
+}
+
+// Resign implements election.Backend. It refuses a hold-off.
+func (b *Backend) Resign(ctx context.Context, id string, t election.Token, o election.ResignOptions) (election.ResignResult, error) {
+	if err := o.Check(id, t); err != nil {
+		return election.ResignResult{}, err
+	}
+	const doing = "resigning"
+	if o.HoldOff > 0 {
+		return election.ResignResult{}, fmt.Errorf("%s %q: hold-off: %w", doing, id, election.ErrUnsupportedOption)
+	}
+	digest := t.Digest()
+	var released bool
+	if err := b.row(ctx, doing, id, b.queries.resign, []any{id, digest[:]}, &released); err != nil {
+		return election.ResignResult{}, err
+	}
+	if !released {
+		return election.ResignResult{Status: election.NotOwner}, nil
+	}
+	return election.ResignResult{Status: election.Released}, nil
+}
+
+// Status implements election.Backend.
+func (b *Backend) Status(ctx context.Context, id string) (election.StatusResult, error) {
+	if err := election.CheckID(id); err != nil {
+		return election.StatusResult{}, err
+	}
+	r, err := b.read(ctx, "asking about", id, election.Digest{})
+	switch {
+	case err != nil:
+		return election.StatusResult{}, err
+	case r.left == 0:
+		return election.StatusResult{Status: election.Vacant, Number: r.number}, nil
+	}
+	return election.StatusResult{Status: election.Held, Owner: r.owner, Number: r.number, Remaining: micros(r.left)}, nil
+}
+
+// Validate implements election.Backend.
+func (b *Backend) Validate(ctx context.Context, id string, t election.Token) (election.ValidateResult, error) {
+	if err := election.CheckIDToken(id, t); err != nil {
+		return election.ValidateResult{}, err
+	}
+	r, err := b.read(ctx, "validating", id, t.Digest())
+	switch {
+	case err != nil:
+		return election.ValidateResult{}, err
+	case r.left == 0:
+		return election.ValidateResult{Standing: election.StandingVacant}, nil
+	}
+	v := election.ValidateResult{Standing: election.StandingStale, Number: r.number, Owner: r.owner, Remaining: micros(r.left)}
+	if r.own {
+		v.Standing = election.StandingCurrent
+	}
+	return v, nil
+}
+
+// A reading is what an election's row says.
+type reading struct {
+	number int64
+	owner  string
+	own    bool  // the digest is the holder's
+	left   int64 // microseconds; 0 when vacant
+}
+
+// read reads an election's row, on a primary only: a standby may not have heard of a
+// takeover.
+func (b *Backend) read(ctx context.Context, doing, id string, d election.Digest) (r reading, err error) {
+	var standby bool
+	err = b.row(ctx, doing, id, b.queries.read, []any{id, d[:]}, &standby, &r.number, &r.owner, &r.own, &r.left)
+	if err == nil && standby {
+		err = fault.Unavailable(ctx, doing, id, errors.New("the server is a standby"))
+	}
+	return r, err
+}
+
+func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

@@ -1,0 +1,139 @@
+// Package postgres keeps elections in a table of a Postgres database.
+//
+// It promises that each call is one statement in a transaction of its own, by the
+// server's clock, with no state in a session: a connection may end, or a transaction
+// pooler may give each call another one, and leadership is as it was. A standby never
+// answers. It does not promise that an asynchronous failover, or a crash of a server
+// with synchronous_commit off, keeps the last grant: numbers rise all the same, by the
+// clock, and the fence in the guarded resource decides between two holders. It cannot
+// enforce a hold-off, and says so.
+//
+// A row stays when its holder is gone, so that numbers are remembered.
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fenceproxy/fenceproxy/election"
+	"github.com/fenceproxy/fenceproxy/election/internal/connurl"
+)
+
+// A Backend keeps elections in a Postgres database.
+type Backend struct {
+	db      database
+	queries queries
+	closed  atomic.Bool
+}
+
+var _ election.Backend = (*Backend)(nil)
+
+// Options tune a Backend. The zero value is a working default.
+type Options struct {
+	// Schema is the schema of the table; empty means DefaultSchema.
+	Schema string
+}
+
+// New returns a backend on a pool of the caller's, which Close leaves open.
+func New(pool *pgxpool.Pool, o Options) (*Backend, error) {
+	return newBackend(poolDatabase{pool: pool}, o)
+}
+
+// NewDB returns a backend on a handle of the caller's, which Close leaves open; with
+// GORM it is what DB() returns. Its driver may be any that passes contexts on and
+// reports errors with a method SQLState() string, as those of pgx and of lib/pq do.
+// Behind a transaction pooler the driver must be set to use no named prepared
+// statements: for pgx, default_query_exec_mode=exec in its connection string.
+func NewDB(db *sql.DB, o Options) (*Backend, error) {
+	return newBackend(sqlDatabase{db}, o)
+}
+
+// Open returns a backend on a pool of its own, which Close closes. The connection
+// string is a URL or a list of keywords and values, as pgxpool.ParseConfig takes it.
+// The server is asked nothing yet. The error never holds the password.
+func Open(ctx context.Context, dsn string, o Options) (*Backend, error) {
+	if err := connurl.Check(dsn); err != nil {
+		return nil, fmt.Errorf("postgres election backend: %w", err)
+	}
+	c, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("postgres election backend: %w", connurl.Explain(dsn, err))
+	}
+	// No named prepared statements: a transaction pooler would not know them.
+	c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	c.ConnConfig.StatementCacheCapacity, c.ConnConfig.DescriptionCacheCapacity = 0, 0
+	pool, err := pgxpool.NewWithConfig(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("postgres election backend: making a pool: %w", err)
+	}
+	b, err := newBackend(poolDatabase{pool, true}, o)
+	if err != nil {
+		pool.Close()
+	}
+	return b, err
+}
+
+func newBackend(db database, o Options) (*Backend, error) {
+	q, err := newQueries(o.Schema)
+	if err != nil {
+		return nil, err
+	}
+	return &Backend{db: db, queries: q}, nil
+}
+
+// Close waits for the calls under way and closes the pool, if it was made here.
+func (b *Backend) Close() error {
+	if !b.closed.Swap(true) {
+		b.db.close()
+	}
+	return nil
+}
+
+// A database runs single statements, each in a transaction of its own.
+type database interface {
+	// row runs a statement that returns one row, and reads it.
+	row(ctx context.Context, query string, args []any, into ...any) error
+	// exec runs statements without arguments, all in one transaction.
+	exec(ctx context.Context, statements string) error
+	close()
+}
+
+type poolDatabase struct {
+	pool *pgxpool.Pool
+	own  bool
+}
+
+func (d poolDatabase) row(ctx context.Context, query string, args []any, into ...any) error {
+	// The mode is set for each query: a caller's pool has one of its own.
+	args = append([]any{pgx.QueryExecModeExec}, args...)
+	return d.pool.QueryRow(ctx, query, args...).Scan(into...)
+}
+
+func (d poolDatabase) exec(ctx context.Context, statements string) error {
+	_, err := d.pool.Exec(ctx, statements, pgx.QueryExecModeSimpleProtocol)
+	return err
+}
+
+func (d poolDatabase) close() {
+	if d.own {
+		d.pool.Close()
+	}
+}
+
+type sqlDatabase struct{ db *sql.DB }
+
+func (d sqlDatabase) row(ctx context.Context, query string, args []any, into ...any) error {
+	return d.db.QueryRowContext(ctx, query, args...).Scan(into...)
+}
+
+func (d sqlDatabase) exec(ctx context.Context, statements string) error {
+	_, err := d.db.ExecContext(ctx, statements)
+	return err
+}
+
+func (sqlDatabase) close() {}
