@@ -111,7 +111,7 @@ func acceptLoop(ctx context.Context, l net.Listener, serve func(net.Conn)) error
 			continue
 		}
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // ctx ended it, and closed l
 		}
 		if errors.Is(err, net.ErrClosed) {
 			return fmt.Errorf("accepting on %v: %w", l.Addr(), err)

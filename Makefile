@@ -1,0 +1,68 @@
+# "make" alone lists what there is to make: every line below that has two hashes.
+
+GO          ?= go
+GOLANGCI    := .bin/golangci-lint
+GOLANGCI_V  := v2.15.0
+# One package at a time would be slow, and all at once starts too many servers.
+PARALLEL    ?= 2
+TIMEOUT     ?= 20m
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS     := -X main.version=$(VERSION)
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List what there is to make
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: deps build ## See it work: a stale leader, with and without the fence (installs what is missing)
+	bin/fenceproxy demo
+
+.PHONY: test
+test: deps lint ## Everything that must pass: linter and all tests with the race detector (installs what is missing)
+	$(GO) test -race -p $(PARALLEL) -timeout $(TIMEOUT) ./...
+
+.PHONY: deps
+deps: ## Install what building and testing need and this machine lacks (apt; elsewhere it says what)
+	@.ci/deps
+
+.PHONY: build
+build: ## Build bin/fenceproxy
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/fenceproxy ./cmd/fenceproxy
+
+.PHONY: test-fast
+test-fast: ## All tests once, without the race detector, the linter and the set-up
+	$(GO) test -p $(PARALLEL) -timeout $(TIMEOUT) ./...
+
+.PHONY: race-long
+race-long: ## The long takeover races: hundreds of takeovers on each wire (many minutes)
+	FENCEPROXY_LONG=1 $(GO) test -race -p 1 -timeout 90m -count 1 -v ./integration/...
+
+# Each fuzz function of each package gets FUZZTIME.
+FUZZTIME ?= 30s
+.PHONY: fuzz
+fuzz: ## Run every fuzz test for FUZZTIME each (default 30s)
+	@set -e; for pkg in $$($(GO) list ./...); do \
+		for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+			echo "== $$pkg $$f"; \
+			$(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -parallel $(PARALLEL) $$pkg; \
+		done; \
+	done
+
+.PHONY: lint
+lint: $(GOLANGCI)-$(GOLANGCI_V) ## Run the linter: style, mistakes and the direction of imports
+	$< run ./...
+
+$(GOLANGCI)-$(GOLANGCI_V):
+	@echo "Building golangci-lint $(GOLANGCI_V), once: this takes a few minutes."
+	GOBIN=$(CURDIR)/.bin $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_V)
+	mv $(GOLANGCI) $@
+
+.PHONY: fmt
+fmt: ## Format the Go code
+	gofmt -w $$(git ls-files '*.go')
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf bin .bin

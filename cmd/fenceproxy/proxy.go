@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+
+	"github.com/fenceproxy/fenceproxy/election"
+	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/guard/pgfence"
+	"github.com/fenceproxy/fenceproxy/guard/redisfence"
+	"github.com/fenceproxy/fenceproxy/internal/config"
+	"github.com/fenceproxy/fenceproxy/protocols/pg"
+)
+
+// A proxy is one listener with what stands behind it.
+type proxy struct {
+	*config.Listener
+	log      *slog.Logger
+	listener net.Listener
+	wire     wire
+	fence    fence
+	// ends undoes what was opened, last first.
+	ends []func()
+}
+
+// A fence is a guard.Fence that can say what would keep it from working.
+type fence interface {
+	guard.Fence
+	Check(ctx context.Context) []guard.Problem
+}
+
+// A wire serves the clients of a listener until ctx is done, and drains.
+type wire interface {
+	Serve(ctx context.Context, l net.Listener) error
+}
+
+// newProxy opens a listener and what it needs. It waits for no server.
+func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b election.Backend, log *slog.Logger) (_ *proxy, err error) {
+	p := &proxy{Listener: l, log: log.With("listener", l.Name)}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	// newGuard puts the guard in front of the fence.
+	newGuard := func(f fence) *guard.Guard {
+		p.fence = f
+		gc := cfg.Guard.Config()
+		gc.Log = p.log
+		g := guard.New(b, f, gc)
+		p.ends = append(p.ends, g.Close)
+		return g
+	}
+	switch l.Protocol {
+	case config.Postgres:
+		f, err := openPostgresFence(ctx, l)
+		if err != nil {
+			return nil, err
+		}
+		p.ends = append(p.ends, f.Close)
+		p.wire, err = pg.New(pg.Config{
+			Upstream:        l.Upstream,
+			Guard:           pgAdmitter{l, pg.Admit(newGuard(f))},
+			Binder:          f,
+			DefaultElection: l.Election,
+			MaxConns:        l.MaxConns,
+			Drain:           cfg.Drain,
+			Logger:          p.log,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("%v: listener %s: %w", l.Pos, l.Name, err)
+		}
+	case config.Redis, config.Valkey:
+		f, err := openRedisFence(ctx, l)
+		if err != nil {
+			return nil, err
+		}
+		p.ends = append(p.ends, func() { _ = f.Close() })
+		newGuard(f)
+	}
+	if p.listener, err = listen(ctx, l); err != nil {
+		return nil, err
+	}
+	p.ends = append(p.ends, func() { _ = p.listener.Close() })
+	return p, nil
+}
+
+// A pgAdmitter admits for the elections that its listener serves.
+type pgAdmitter struct {
+	l    *config.Listener
+	next pg.Admitter
+}
+
+func (a pgAdmitter) Admit(ctx context.Context, c guard.Credential) (pg.Permit, error) {
+	if !a.l.Serves(c.Election) {
+		return nil, wrongElection(c)
+	}
+	return a.next.Admit(ctx, c)
+}
+
+func wrongElection(c guard.Credential) *guard.Refusal {
+	return &guard.Refusal{Reason: guard.WrongElection, Election: c.Election}
+}
+
+func openPostgresFence(ctx context.Context, l *config.Listener) (*pgfence.Fence, error) {
+	f, err := pgfence.Open(ctx, l.Control.Reveal(), pgfence.Options{})
+	if err != nil {
+		return nil, &exitError{exitUsage, fmt.Errorf("%v: listener %s: control: %w", l.Pos, l.Name, err)}
+	}
+	return f, nil
+}
+
+func openRedisFence(ctx context.Context, l *config.Listener) (*redisfence.Fence, error) {
+	f, err := redisfence.Open(ctx, redisURL(l.Control), redisfence.Options{Nodes: l.Nodes})
+	if err != nil {
+		return nil, &exitError{exitUsage, fmt.Errorf("%v: listener %s: control: %w", l.Pos, l.Name, err)}
+	}
+	return f, nil
+}
+
+// redisURL is the URL of a Redis or Valkey in Redis's own scheme.
+func redisURL(s config.Secret) string {
+	url := s.Reveal()
+	if rest, ok := strings.CutPrefix(url, "valkey"); ok {
+		return "redis" + rest
+	}
+	return url
+}
+
+// close undoes what newProxy did.
+func (p *proxy) close() {
+	for i := len(p.ends) - 1; i >= 0; i-- {
+		p.ends[i]()
+	}
+	p.ends = nil
+}
+
+// warn logs what would keep the fence from working, so that nobody learns it from
+// the first refused write. It is no reason not to start: what is missing may come.
+func (p *proxy) warn(ctx context.Context) {
+	for _, problem := range p.fence.Check(ctx) {
+		if ctx.Err() != nil {
+			return
+		}
+		p.log.Warn("check: "+problem.What, "fix", problem.Fix, "fatal", problem.Fatal)
+	}
+}

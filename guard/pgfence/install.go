@@ -1,0 +1,102 @@
+package pgfence
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// InstallOptions are the options of InstallSQL.
+type InstallOptions struct {
+	// Role is the control role; empty means DefaultRole. It is created if missing.
+	Role string
+	// Login makes a role that is created able to log in, without a password.
+	Login bool
+}
+
+// DefaultRole is the control role's name.
+const DefaultRole = "fenceproxy"
+
+// InstallSQL is the SQL that installs the fence in the control database and gives the
+// control role its rights. It may be run again. Run it as a superuser, or as whoever
+// may create roles and grant pg_signal_backend and pg_read_all_stats.
+func InstallSQL(o InstallOptions) (string, error) {
+	if o.Role == "" {
+		o.Role = DefaultRole
+	}
+	switch {
+	case len(o.Role) > 63:
+		return "", errors.New("control role: its name is longer than 63 bytes")
+	case strings.ContainsAny(o.Role, "\x00\\\n\r"):
+		return "", errors.New("control role: its name holds a NUL, a backslash or a line break")
+	case strings.Contains(o.Role, "$fenceproxy_install$"):
+		return "", errors.New("control role: its name holds the script's own quote")
+	case strings.HasPrefix(o.Role, "pg_"), o.Role == "public", o.Role == "none":
+		return "", fmt.Errorf("control role: %s is a name of the server's own", o.Role)
+	}
+	login := "NOLOGIN"
+	if o.Login {
+		login = "LOGIN"
+	}
+	return strings.NewReplacer(
+		":role:", pgx.Identifier{o.Role}.Sanitize(),
+		":name:", quote(o.Role),
+		":login:", login,
+	).Replace(installSQL), nil
+}
+
+const installSQL = `-- fenceproxy: the fence of this cluster. Run it in the control database.
+BEGIN;
+
+DO $fenceproxy_install$
+BEGIN
+	IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = :name:) THEN
+		CREATE ROLE :role: :login: NOSUPERUSER NOCREATEDB NOCREATEROLE;
+	END IF;
+	IF EXISTS (SELECT FROM pg_catalog.pg_namespace n JOIN pg_catalog.pg_roles o ON o.oid = n.nspowner
+		WHERE n.nspname = 'fenceproxy' AND NOT o.rolsuper AND o.rolname <> current_user) THEN
+		RAISE EXCEPTION 'a schema fenceproxy exists already and belongs to another role, who could change the fence';
+	END IF;
+	EXECUTE pg_catalog.format('GRANT CONNECT ON DATABASE %I TO %I', pg_catalog.current_database(), :name:);
+END
+$fenceproxy_install$;
+
+-- To end connections of older terms, and to see that they have ended.
+GRANT pg_signal_backend TO :role:;
+GRANT pg_read_all_stats TO :role:;
+
+CREATE SCHEMA IF NOT EXISTS fenceproxy;
+REVOKE ALL ON SCHEMA fenceproxy FROM PUBLIC;
+GRANT USAGE ON SCHEMA fenceproxy TO :role:;
+
+-- One row an election: the highest number seen, its holder, and how far its raise has come.
+CREATE TABLE IF NOT EXISTS fenceproxy.fence (
+	election   text COLLATE "C" PRIMARY KEY,
+	highest    bigint NOT NULL CHECK (highest > 0),
+	holder     bytea NOT NULL CHECK (octet_length(holder) = 32),
+	state      text NOT NULL CHECK (state IN ('raised', 'severed')),
+	raise_id   bytea NOT NULL CHECK (octet_length(raise_id) = 8),
+	updated_at timestamptz NOT NULL DEFAULT now()
+);
+
+-- The server processes that are bound to a term. Unlogged: a crash ends them all.
+CREATE UNLOGGED TABLE IF NOT EXISTS fenceproxy.session (
+	pid           integer NOT NULL,
+	backend_start timestamptz NOT NULL,
+	election      text COLLATE "C" NOT NULL,
+	number        bigint NOT NULL,
+	holder        bytea NOT NULL,
+	PRIMARY KEY (pid, election)
+);
+CREATE INDEX IF NOT EXISTS session_election ON fenceproxy.session (election);
+
+-- Binds lock it in ROW SHARE mode, raises in EXCLUSIVE mode. It stays empty.
+CREATE TABLE IF NOT EXISTS fenceproxy.gate ();
+
+REVOKE ALL ON fenceproxy.fence, fenceproxy.session, fenceproxy.gate FROM PUBLIC;
+GRANT SELECT, INSERT, UPDATE, DELETE ON fenceproxy.fence, fenceproxy.session, fenceproxy.gate TO :role:;
+
+COMMIT;
+`

@@ -1,0 +1,197 @@
+package pgfence
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fenceproxy/fenceproxy/guard"
+)
+
+const (
+	// pollMin and pollMax are the pauses between two looks at who is left.
+	pollMin = 2 * time.Millisecond
+	pollMax = 20 * time.Millisecond
+	// signalAgain is when a process that has not ended is signalled once more.
+	signalAgain = time.Second
+)
+
+// A SeverError is Sever's when server processes that are bound to an older term did not
+// end: the takeover waits for them.
+type SeverError struct {
+	Election string
+	Left     []Left
+	// Err is why Sever stopped waiting.
+	Err error
+}
+
+// A Left is a server process that holds a takeover up.
+type Left struct {
+	PID  int32
+	Role string
+	// Err is why it could not be signalled, or nil.
+	Err error
+}
+
+// Unwrap returns why Sever stopped waiting.
+func (e *SeverError) Unwrap() error { return e.Err }
+
+// Error names the processes, at most ten of them.
+func (e *SeverError) Error() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "%d server processes that are bound to an older term of %q have not ended:", len(e.Left), e.Election)
+	for i, l := range e.Left {
+		if i == 10 {
+			s.WriteString(" ...")
+			break
+		}
+		fmt.Fprintf(&s, " pid %d (role %s", l.PID, l.Role)
+		if l.Err != nil {
+			fmt.Fprintf(&s, ", cannot be ended: %v", l.Err)
+		}
+		s.WriteString(")")
+	}
+	fmt.Fprintf(&s, ": %v", e.Err)
+	return s.String()
+}
+
+// process names a server process for good.
+type process struct {
+	pid   int32
+	start time.Time
+}
+
+// Sever implements guard.Fence. No process is bound to an older term while it looks: a
+// bind takes the gate and compares the whole record, and that stands raised.
+func (f *Fence) Sever(ctx context.Context, t guard.Term) error {
+	if err := f.checkRights(ctx); err != nil {
+		return err
+	}
+	signalled := make(map[process]time.Time)
+	refused := make(map[process]error)
+	for wait := pollMin; ; wait = min(2*wait, pollMax) {
+		// One transaction a look: within one the server shows the same statistics again.
+		old, gone, err := f.look(ctx, t)
+		if err != nil {
+			return err
+		}
+		if len(old) == 0 {
+			f.forget(ctx, t.Election, gone)
+			return nil
+		}
+		for p := range old {
+			if at, ok := signalled[p]; ok && time.Since(at) < signalAgain {
+				continue
+			}
+			signalled[p] = time.Now()
+			if err := f.signal(ctx, p); ctx.Err() == nil {
+				refused[p] = err
+			}
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			left := &SeverError{Election: t.Election, Err: context.Cause(ctx)}
+			for p, role := range old {
+				left.Left = append(left.Left, Left{PID: p.pid, Role: role, Err: refused[p]})
+			}
+			return left
+		}
+	}
+}
+
+func (f *Fence) checkRights(ctx context.Context) error {
+	var ok, standby bool
+	err := f.pool.QueryRow(ctx, "SELECT "+rights+", pg_catalog.pg_is_in_recovery()", pgx.QueryExecModeExec).Scan(&ok, &standby)
+	switch {
+	case err != nil:
+		return fmt.Errorf("checking the control role: %w", explain(err))
+	case standby:
+		return ErrStandby
+	case !ok:
+		return fmt.Errorf("%w: %s", ErrRights, rightsFix)
+	}
+	return nil
+}
+
+// look returns the processes that are bound to an older term and live, with their
+// roles, and those that have ended.
+func (f *Fence) look(ctx context.Context, t guard.Term) (old map[process]string, gone []process, err error) {
+	rows, err := f.pool.Query(ctx, `SELECT s.pid, s.backend_start, s.number, s.holder,
+			a.pid IS NOT NULL, a.backend_start, coalesce(a.usename, '?')
+		FROM fenceproxy.session s LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = s.pid
+		WHERE s.election = $1`, pgx.QueryExecModeExec, t.Election)
+	if err != nil {
+		return nil, nil, fmt.Errorf("looking for bound processes: %w", explain(err))
+	}
+	defer rows.Close()
+	old = make(map[process]string)
+	above := int64(0)
+	for rows.Next() {
+		var (
+			p       process
+			number  int64
+			holder  []byte
+			present bool
+			seen    *time.Time
+			role    string
+		)
+		if err := rows.Scan(&p.pid, &p.start, &number, &holder, &present, &seen, &role); err != nil {
+			return nil, nil, fmt.Errorf("looking for bound processes: %w", err)
+		}
+		p.start = p.start.UTC() // so that two looks give the same key
+		switch {
+		case present && seen == nil:
+			// INVARIANT: what cannot be seen has not ended.
+			return nil, nil, fmt.Errorf("%w: the server hides when process %d started: %s", ErrRights, p.pid, rightsFix)
+		case !present || !seen.Equal(p.start):
+			gone = append(gone, p)
+		case number > t.Number:
+			above = max(above, number)
+		case number == t.Number && bytes.Equal(holder, t.Digest[:]):
+			// the term's own
+		default:
+			old[p] = role
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, nil, fmt.Errorf("looking for bound processes: %w", explain(err))
+	}
+	if above > 0 {
+		return nil, nil, &guard.BoundAboveError{Election: t.Election, Number: above}
+	}
+	return old, gone, nil
+}
+
+// signal asks one process to end; one statement each, since one that may not be ended
+// would fail the others.
+func (f *Fence) signal(ctx context.Context, p process) error {
+	var sent bool
+	err := f.pool.QueryRow(ctx, `SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity
+		WHERE pid = $1 AND backend_start = $2`, pgx.QueryExecModeExec, p.pid, p.start).Scan(&sent)
+	if err == nil || errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	return explain(err)
+}
+
+// forget removes the rows of processes that have ended. It only tidies up.
+func (f *Fence) forget(ctx context.Context, electionID string, gone []process) {
+	if len(gone) == 0 {
+		return
+	}
+	pids, starts := make([]int32, len(gone)), make([]time.Time, len(gone))
+	for i, p := range gone {
+		pids[i], starts[i] = p.pid, p.start
+	}
+	_, _ = f.pool.Exec(ctx, `DELETE FROM fenceproxy.session s USING unnest($2::int[], $3::timestamptz[]) g (pid, start)
+		WHERE s.election = $1 AND s.pid = g.pid AND s.backend_start = g.start`,
+		pgx.QueryExecModeExec, electionID, pids, starts)
+}

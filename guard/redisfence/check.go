@@ -1,0 +1,121 @@
+package redisfence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fenceproxy/fenceproxy/guard"
+)
+
+// Check says what would keep fencing from working. It changes nothing.
+func (f *Fence) Check(ctx context.Context) []guard.Problem {
+	info, err := f.client.Info(ctx, "server", "memory", "cluster").Result()
+	if err != nil {
+		return []guard.Problem{{Fatal: true, What: "the control connection does not work: " + explain(err).Error(),
+			Fix: "check the address, the user and the password of the control connection"}}
+	}
+	fields := parseInfo(info)
+	var ps []guard.Problem
+	fatal := func(what, fix string) { ps = append(ps, guard.Problem{Fatal: true, What: what, Fix: fix}) }
+	warn := func(what, fix string) { ps = append(ps, guard.Problem{What: what, Fix: fix}) }
+
+	if fields["cluster_enabled"] == "1" {
+		fatal(ErrCluster.Error(), "use a server that is not part of a cluster")
+	}
+	version := fields["redis_version"] // Valkey reports the Redis version that it is compatible with
+	if major, _, _ := strings.Cut(version, "."); len(major) == 1 && major < "7" {
+		fatal("the server's version is "+version, "7.0 is the first that will do")
+	}
+	if p := fields["maxmemory_policy"]; strings.HasPrefix(p, "allkeys-") && fields["maxmemory"] != "0" {
+		warn("maxmemory-policy "+p+" may evict the fence, and writes are then refused until it is raised again",
+			"set a volatile-* policy or noeviction")
+	}
+	for _, c := range []struct {
+		name string
+		do   func() error
+	}{
+		{"ROLE", func() error {
+			role, err := roleOf(f.client.Do(ctx, "ROLE"))
+			if err == nil && role != "master" {
+				err = ErrReplica
+			}
+			return err
+		}},
+		{"GET", func() error { return ignoreNil(f.client.Get(ctx, probe).Err()) }},
+		// Neither changes anything: the value never matches, and there is no such connection.
+		{"EVAL", func() error { return f.client.Eval(ctx, swap, []string{probe}, "never", "never").Err() }},
+		{"CLIENT LIST", func() error { return f.client.ClientList(ctx).Err() }},
+		{"CLIENT KILL", func() error { return killNobody(ctx, f.client) }},
+	} {
+		if err := c.do(); err != nil {
+			fatal(fmt.Sprintf("the control user cannot run %s: %v", c.name, explain(err)),
+				"ACL SETUSER <user> "+Rules+"; commands that fencing needs must not be renamed")
+		}
+	}
+	// The script's SET runs only where it matters: ask the server instead, if we may.
+	if me, err := f.client.Do(ctx, "ACL", "WHOAMI").Text(); err == nil {
+		said, err := f.client.Do(ctx, "ACL", "DRYRUN", me, "SET", probe, "x").Text()
+		if err == nil && said != "OK" {
+			fatal("the control user cannot write the fence: "+said, "ACL SETUSER <user> "+Rules)
+		}
+	}
+	return append(ps, f.checkNodes(ctx)...)
+}
+
+// Rules are the ACL rules of a control user that may do no more than it has to.
+const Rules = "~fenceproxy:* resetchannels -@all +get +set +eval +role +info +ping +select +hello +auth +client|list +client|kill +acl|whoami +acl|dryrun"
+
+// probe is the fence of an election that cannot be.
+const probe = Prefix + "{_check}:fence"
+
+func (f *Fence) checkNodes(ctx context.Context) []guard.Problem {
+	nodes, err := f.nodes(ctx)
+	if err != nil {
+		return nil // said already
+	}
+	var ps []guard.Problem
+	for _, addr := range nodes[1:] {
+		if err := checkNode(ctx, f.node(addr)); err != nil {
+			ps = append(ps, guard.Problem{Fatal: true, What: f.failed(addr, "trying to", err).Error(),
+				Fix: "takeovers fail until it can be swept"})
+		}
+	}
+	return ps
+}
+
+func checkNode(ctx context.Context, c *redis.Client) error {
+	defer func() { _ = c.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
+	defer cancel()
+	if err := c.ClientList(ctx).Err(); err != nil {
+		return err
+	}
+	return killNobody(ctx, c)
+}
+
+func killNobody(ctx context.Context, c *redis.Client) error {
+	return c.ClientKillByFilter(ctx, "ID", strconv.FormatInt(math.MaxInt64, 10)).Err()
+}
+
+func ignoreNil(err error) error {
+	if errors.Is(err, redis.Nil) {
+		return nil
+	}
+	return err
+}
+
+func parseInfo(info string) map[string]string {
+	fields := make(map[string]string)
+	for line := range strings.Lines(info) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			fields[k] = v
+		}
+	}
+	return fields
+}

@@ -1,0 +1,171 @@
+// Package redisfence keeps the fence inside a Redis (7 or later) or Valkey server: a
+// key for each election, and the names of the connections that are bound to a term.
+//
+// It promises that once Sever has returned, no connection that was bound to an older
+// term exists on any node that it swept: the primary and its replicas, or the nodes
+// of Options.Nodes. It does not promise anything of a node that it was not told of (a
+// replica that was cut off from its primary and is promoted later: name it in
+// Nodes), of writes that an asynchronous failover loses or brings back, or of clients
+// that reach the server without a proxy. Redis Cluster is refused.
+package redisfence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fenceproxy/fenceproxy/guard"
+)
+
+// Errors of a Fence, for errors.Is.
+var (
+	// ErrURL: the control URL cannot be understood. The error never holds its text.
+	ErrURL = errors.New("not a URL of the form redis://user:password@host:port/database (percent-encode special characters)")
+	// ErrReplica: the control connection leads to a replica.
+	ErrReplica = errors.New("the control connection leads to a replica, the fence is on the primary")
+	// ErrCluster: the server is a node of a Redis Cluster.
+	ErrCluster = errors.New("the server is in cluster mode, which is not supported")
+	// ErrRights: the control user may not run a command that fencing relies on.
+	ErrRights = errors.New("the control user lacks rights")
+	// ErrNode: a node could not be swept.
+	ErrNode = errors.New("a node cannot be swept")
+)
+
+// Options tune a Fence. The zero value is a working default.
+type Options struct {
+	// Nodes are host:port of every node whose connections a takeover sweeps beside the
+	// control connection's own; empty means the replicas that the primary lists, at the
+	// addresses that they announced. A node that cannot be swept fails the takeover.
+	Nodes []string
+}
+
+// A Fence is the fence of one Redis or Valkey. It implements guard.Fence.
+type Fence struct {
+	client *redis.Client
+	base   redis.Options // as given, for the other nodes
+	o      Options
+}
+
+var _ guard.Fence = (*Fence)(nil)
+
+// Open makes a control client for a redis:// or rediss:// URL; it does not wait for the
+// server.
+func Open(_ context.Context, url string, o Options) (*Fence, error) {
+	r, err := redis.ParseURL(url)
+	if err != nil {
+		// What ParseURL says may hold a part of the password.
+		return nil, fmt.Errorf("control connection: %w", ErrURL)
+	}
+	return New(r, o), nil
+}
+
+// New makes a control client for go-redis options.
+func New(r *redis.Options, o Options) *Fence {
+	c := *r
+	c.ClientName = "" // the names are ours; a control connection has none
+	c.DisableIdentity = true
+	c.ContextTimeoutEnabled = true
+	c.MaxRetries = -1 // an answer that was lost is the guard's to deal with
+	base := c         // NewClient fills in the one that it is given
+	return &Fence{client: redis.NewClient(&c), base: base, o: o}
+}
+
+// Close closes the control connections.
+func (f *Fence) Close() error { return f.client.Close() }
+
+// DB is the database that holds the fence; a bind must look there.
+func (f *Fence) DB() int { return f.client.Options().DB }
+
+// Read implements guard.Fence. It reads from the primary only.
+func (f *Fence) Read(ctx context.Context, electionID string) (guard.Record, error) {
+	key := Key(electionID)
+	var role, value string
+	err := whileBusy(ctx, func() (err error) {
+		p := f.client.Pipeline()
+		roles, get := p.Do(ctx, "ROLE"), p.Get(ctx, key)
+		_, _ = p.Exec(ctx) // each command has its own error
+		if role, err = roleOf(roles); err == nil {
+			value, err = get.Result()
+		}
+		return err
+	})
+	switch {
+	case role != "" && role != "master":
+		return guard.Record{}, ErrReplica
+	case errors.Is(err, redis.Nil):
+		return guard.Record{}, nil
+	case redis.HasErrorPrefix(err, "WRONGTYPE"):
+		return guard.Record{}, fmt.Errorf("reading %s: %w (not a string)", key, ErrCorrupt)
+	case err != nil:
+		return guard.Record{}, fmt.Errorf("reading %s: %w", key, explain(err))
+	}
+	r, err := Decode(value)
+	if err != nil {
+		return guard.Record{}, fmt.Errorf("reading %s: %w", key, err)
+	}
+	return r, nil
+}
+
+// swap compares and sets the fence in one step, also where memory is exhausted. SET
+// without a TTL also removes one that somebody put on the key.
+const swap = `#!lua flags=allow-oom
+local v = redis.call('GET', KEYS[1])
+if v == false then
+  if ARGV[1] ~= '' then return 0 end
+elseif ARGV[1] == '' or v ~= ARGV[1] then
+  return 0
+end
+redis.call('SET', KEYS[1], ARGV[2])
+return 1
+`
+
+// Swap implements guard.Fence.
+func (f *Fence) Swap(ctx context.Context, electionID string, old, new guard.Record) error {
+	key, was := Key(electionID), ""
+	if old != (guard.Record{}) {
+		was = Encode(old)
+	}
+	var swapped int64
+	err := whileBusy(ctx, func() error {
+		// A replica that may be written to would take the record and lose it again.
+		role, err := roleOf(f.client.Do(ctx, "ROLE"))
+		if err == nil && role != "master" {
+			return ErrReplica
+		}
+		if err == nil {
+			swapped, err = f.client.Eval(ctx, swap, []string{key}, was, Encode(new)).Int64()
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", key, explain(err))
+	}
+	if swapped != 1 {
+		return guard.ErrConflict
+	}
+	return nil
+}
+
+// roleOf is the role that ROLE reported.
+func roleOf(c *redis.Cmd) (string, error) {
+	reply, err := c.Slice()
+	if err != nil {
+		return "", err
+	}
+	if len(reply) > 0 {
+		if s, ok := reply[0].(string); ok {
+			return s, nil
+		}
+	}
+	return "", errors.New("ROLE's reply is of another form")
+}
+
+// explain gives a refused command its name for errors.Is.
+func explain(err error) error {
+	if redis.HasErrorPrefix(err, "NOPERM") {
+		return fmt.Errorf("%w: %w", ErrRights, err)
+	}
+	return err
+}

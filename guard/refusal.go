@@ -1,0 +1,125 @@
+package guard
+
+import "fmt"
+
+// Reason says why a credential was refused or a permit ended.
+type Reason uint8
+
+// The reasons of a Refusal. The zero value is none of them.
+const (
+	// NoCredential: the session presented none, and the request is a write.
+	NoCredential Reason = iota + 1
+	// InvalidCredential: the election id or the token is malformed.
+	InvalidCredential
+	// Stale: another term rules the election.
+	Stale
+	// LeaseVacant: nobody holds the election; the lease ran out or was resigned.
+	LeaseVacant
+	// BackendUnknown: the election backend could not be asked, for longer than a
+	// permit holds unasked.
+	BackendUnknown
+	// FenceUnavailable: the resource's fence could not be read, raised or severed.
+	FenceUnavailable
+	// FenceRegressed: the token is current, but the fence has seen a higher number:
+	// the election backend lost its counter.
+	FenceRegressed
+	// FenceConflict: the token is current, but the fence has seen its number with
+	// another holder.
+	FenceConflict
+	// Unseverable: this connection could not be ended at a takeover (a superuser's,
+	// or one behind a pooler), so it is not bound.
+	Unseverable
+	// WrongElection: the credential is for an election that this listener does not
+	// serve.
+	WrongElection
+	// NotAllowed: the request is refused to everyone here, leader or not.
+	NotAllowed
+)
+
+// A Refusal is the error of everything that the guard refuses. It never holds a
+// token.
+type Refusal struct {
+	Reason   Reason
+	Election string
+	// Held is the number that the refused session holds; zero where unknown.
+	Held int64
+	// Rules is the number that rules, and Leader who holds it; zero and empty where
+	// unknown.
+	Rules  int64
+	Leader string
+	// Detail says more in words, for the person who reads the error.
+	Detail string
+	// Err is the underlying failure, if any.
+	Err error
+}
+
+// Unwrap returns the underlying failure.
+func (r *Refusal) Unwrap() error { return r.Err }
+
+// Error says what was refused and why, without a line break.
+func (r *Refusal) Error() string {
+	s := r.Message()
+	if r.Detail != "" {
+		s += ": " + r.Detail
+	}
+	if r.Err != nil {
+		s += ": " + r.Err.Error()
+	}
+	return s
+}
+
+// Message is one sentence for the refused person, without detail.
+func (r *Refusal) Message() string {
+	e := fmt.Sprintf("election %q", r.Election)
+	switch r.Reason {
+	case NoCredential:
+		if r.Election == "" {
+			return "write refused: this session has no live token"
+		}
+		return "write refused: this session has no live token of " + e
+	case InvalidCredential:
+		return "credential refused: it is malformed"
+	case Stale:
+		return fmt.Sprintf("stale leader refused: %s is ruled by number %d", e, r.Rules)
+	case LeaseVacant:
+		return "refused: nobody holds " + e + " (the lease ran out or was resigned)"
+	case BackendUnknown:
+		return "refused: cannot find out who holds " + e
+	case FenceUnavailable:
+		return "refused: the fence of " + e + " cannot be reached or moved"
+	case FenceRegressed:
+		return fmt.Sprintf("refused: the fence of %s has already seen number %d, and this token's is lower", e, r.Rules)
+	case FenceConflict:
+		return fmt.Sprintf("refused: number %d of %s was already used by another holder", r.Rules, e)
+	case Unseverable:
+		return "refused: a takeover could not end this connection, so it may not write for " + e
+	case WrongElection:
+		return "credential refused: this listener does not serve " + e
+	case NotAllowed:
+		return "refused: not allowed through this proxy"
+	}
+	return "refused"
+}
+
+// Hint tells the refused person what to try.
+func (r *Refusal) Hint() string {
+	switch r.Reason {
+	case NoCredential:
+		return "Present the election's live token at connect or on this session; see the documentation on credentials."
+	case InvalidCredential:
+		return "Pass the election id and the token exactly as Acquire returned them."
+	case Stale, LeaseVacant:
+		return "Stop writing, acquire the election again and connect with the new token; reading works without one."
+	case BackendUnknown:
+		return "Check that the proxy reaches the election backend, then reconnect."
+	case FenceUnavailable:
+		return "Check the proxy's control connection and its rights: fenceproxy check -c <configuration>."
+	case FenceRegressed, FenceConflict:
+		return "Acquire again with a floor above that number (fenceproxy election acquire --min-fencing)."
+	case Unseverable:
+		return "Connect as an ordinary role, directly from the proxy to the server."
+	case WrongElection:
+		return "Connect to the listener of that election, or add it to this listener's configuration."
+	}
+	return ""
+}

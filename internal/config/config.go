@@ -1,0 +1,161 @@
+// Package config reads fenceproxy.yaml.
+//
+// It promises that every mistake in the file is reported, all of them at once,
+// each with file, line, column and key; that nothing unknown is skipped in
+// silence; and that no printing of a Config shows a password. It does not ask any
+// server anything: whether an address answers is for fenceproxy check to find out.
+package config
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/guard"
+)
+
+// A Config is a configuration without mistakes, defaults filled in.
+type Config struct {
+	// File is where it was read from, for messages.
+	File      string
+	Elections Elections
+	Guard     Guard
+	Listeners []Listener
+	Log       Log
+	// Drain is how long sessions may take to end after SIGTERM.
+	Drain time.Duration
+}
+
+// Elections says who keeps the elections.
+type Elections struct {
+	// Backend is the election backend's URL: redis://, rediss://, valkey://,
+	// valkeys:// or postgres://.
+	Backend Secret
+	// Pos is where the file says so.
+	Pos Pos
+}
+
+// Guard tunes how permits are kept; guard.Config has the meaning of each.
+type Guard struct {
+	ValidateEvery, Permit, Timeout, AdvanceTimeout time.Duration
+}
+
+// Config is g in the guard's own words.
+func (g Guard) Config() guard.Config {
+	return guard.Config{
+		ValidateEvery:  g.ValidateEvery,
+		PermitFor:      g.Permit,
+		Timeout:        g.Timeout,
+		AdvanceTimeout: g.AdvanceTimeout,
+	}
+}
+
+// A Protocol is a wire protocol that a listener speaks.
+type Protocol string
+
+// The protocols. Valkey is spoken as Redis; the name is for messages.
+const (
+	Postgres Protocol = "postgres"
+	Redis    Protocol = "redis"
+	Valkey   Protocol = "valkey"
+)
+
+// A Listener is one address that clients connect to and the server behind it.
+type Listener struct {
+	// Name is for logs and messages; unique.
+	Name     string
+	Protocol Protocol
+	// Listen and Upstream are host:port.
+	Listen, Upstream string
+	// Control is the URL of the control connection: the server behind Upstream,
+	// with the role that may raise the fence and end connections.
+	Control Secret
+	// Election is the election of sessions that present a token alone; empty means
+	// that they must name theirs.
+	Election string
+	// Elections are the elections that this listener serves: exact names, or
+	// prefixes that end with *. Empty means Election alone where that is set, else all.
+	Elections []string
+	// MaxConns bounds the client connections served at once.
+	MaxConns int
+	// Nodes are the other servers (host:port) on which a takeover ends connections:
+	// the replicas of a Redis or Valkey. They are asked with Control's user.
+	Nodes []string
+	// Pos is where the file says so.
+	Pos Pos
+}
+
+// Serves reports whether the listener serves the election.
+func (l *Listener) Serves(id string) bool {
+	if len(l.Elections) == 0 {
+		return l.Election == "" || l.Election == id
+	}
+	for _, p := range l.Elections {
+		if prefix, ok := strings.CutSuffix(p, "*"); p == id || ok && strings.HasPrefix(id, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// A Log says how much is logged and in what form.
+type Log struct {
+	// Level is debug, info, warn or error; Format is text or json.
+	Level, Format string
+}
+
+// Defaults of keys that the file leaves out. Those of guard are the guard's own.
+const (
+	DefaultLogLevel  = "info"
+	DefaultLogFormat = "text"
+	DefaultMaxConns  = 10000
+	DefaultDrain     = 10 * time.Second
+)
+
+// A Pos is a place in a configuration file.
+type Pos struct {
+	File         string
+	Line, Column int
+}
+
+// String is file:line:column.
+func (p Pos) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column) }
+
+// A Mistake is one thing wrong in a configuration file.
+type Mistake struct {
+	Pos Pos
+	// Key is the path of the key, for instance listeners[0].upstream; empty for the
+	// file as a whole.
+	Key string
+	// Text says what is wrong. It never holds a value that may be secret.
+	Text string
+}
+
+// Error is file:line:column: key: text.
+func (m *Mistake) Error() string {
+	if m.Key == "" {
+		return m.Pos.String() + ": " + m.Text
+	}
+	return m.Pos.String() + ": " + m.Key + ": " + m.Text
+}
+
+// Mistakes is the error of a file with mistakes, in the order of the file.
+type Mistakes []*Mistake
+
+// Error has one line for each mistake.
+func (m Mistakes) Error() string {
+	lines := make([]string, len(m))
+	for i, mistake := range m {
+		lines[i] = mistake.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap returns the mistakes.
+func (m Mistakes) Unwrap() []error {
+	errs := make([]error, len(m))
+	for i, mistake := range m {
+		errs[i] = mistake
+	}
+	return errs
+}

@@ -1,0 +1,266 @@
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const good = `
+elections:
+  backend: redis://127.0.0.1:6379
+listeners:
+  - protocol: postgres
+    listen: 127.0.0.1:6432
+    upstream: 127.0.0.1:5432
+    control: postgres://fenceproxy@127.0.0.1:5432/postgres
+`
+
+func env(vars map[string]string) Lookup {
+	return func(name string) (string, bool) { v, ok := vars[name]; return v, ok }
+}
+
+func TestDefaults(t *testing.T) {
+	c, err := Parse("f.yaml", []byte(good), env(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g := c.Guard.Config(); g.ValidateEvery != time.Second || g.PermitFor != 5*time.Second ||
+		g.Timeout != 2*time.Second || g.AdvanceTimeout != 30*time.Second {
+		t.Errorf("guard %+v", g)
+	}
+	if c.Log != (Log{"info", "text"}) || c.Drain != 10*time.Second {
+		t.Errorf("log %+v, drain %v", c.Log, c.Drain)
+	}
+	l := c.Listeners[0]
+	if l.Name != "127.0.0.1:6432" || l.MaxConns != 10000 || l.Pos.String() != "f.yaml:6:5" {
+		t.Errorf("listener %q, %d, %v", l.Name, l.MaxConns, l.Pos)
+	}
+	if !l.Serves("anything") {
+		t.Error("a listener without elections serves all")
+	}
+}
+
+// TestMistakes has one file a mistake: each must be told with its place and key.
+func TestMistakes(t *testing.T) {
+	// change replaces one line of the good file.
+	change := func(old, new string) string {
+		if !strings.Contains(good, old) {
+			t.Fatalf("no %q in the good file", old)
+		}
+		return strings.Replace(good, old, new, 1)
+	}
+	const listen = "    listen: 127.0.0.1:6432\n"
+	const protocol = "  - protocol: postgres\n"
+	for name, c := range map[string]struct {
+		file string
+		want string // the lines, without f.yaml:
+	}{
+		"empty":          {"", "1:1: the file is empty: see docs/configuration.md"},
+		"comment only":   {"# nothing\n", "1:1: the file is empty: see docs/configuration.md"},
+		"a list":         {"- a\n", "1:1: must be a mapping of keys to values, not a list\n1:1: elections: missing: who keeps the elections\n1:1: listeners: missing: at least one address that clients connect to"},
+		"two documents":  {good + "---\na: 1\n", "10:1: a second document: the configuration is one"},
+		"unknown key":    {change("listen:", "lisen:"), "5:5: listeners[0].listen: missing: the host:port that clients connect to\n6:5: listeners[0].lisen: unknown key: did you mean listen?"},
+		"unknown, far":   {good + "wibble: 1\n", "9:1: wibble: unknown key: the keys here are elections, guard, listeners, log, drain"},
+		"hyphen":         {good + "guard:\n  validate-every: 1s\n", "10:3: guard.validate-every: unknown key: did you mean validate_every?"},
+		"twice":          {change(listen, listen+listen), "7:5: listeners[0].listen: given twice, first on line 6"},
+		"section twice":  {good + "elections:\n  backend: redis://x\n", "9:1: elections: given twice, first on line 2"},
+		"no value":       {change("127.0.0.1:6432", ""), "6:5: listeners[0].listen: must be a text, not nothing"},
+		"empty text":     {change("127.0.0.1:6432", `""`), "6:5: listeners[0].listen: is empty"},
+		"not host:port":  {change("127.0.0.1:6432", "6432"), `6:5: listeners[0].listen: "6432" is not host:port`},
+		"port range":     {change("127.0.0.1:6432", "127.0.0.1:70000"), `6:5: listeners[0].listen: port "70000" is not a number from 0 to 65535`},
+		"port zero":      {change("127.0.0.1:5432\n", "127.0.0.1:0\n"), `7:5: listeners[0].upstream: port "0" is not a number from 1 to 65535`},
+		"no host":        {change("upstream: 127.0.0.1:5432", "upstream: :5432"), `7:5: listeners[0].upstream: ":5432" names no host`},
+		"loop":           {change("upstream: 127.0.0.1:5432", "upstream: 127.0.0.1:6432"), "7:5: listeners[0].upstream: is the listener's own address"},
+		"protocol":       {change("protocol: postgres", "protocol: postgresql"), `5:5: listeners[0].protocol: "postgresql" is not one of postgres, redis, valkey (did you mean postgres?)`},
+		"control scheme": {change("control: postgres:", "control: redis:"), `8:5: listeners[0].control: a URL of scheme "redis": must be one of postgres, postgresql`},
+		"control word":   {change("control: postgres://fenceproxy@127.0.0.1:5432/postgres", "control: localhost"), "8:5: listeners[0].control: is not a URL: it must begin with postgres://"},
+		"bad URL":        {change("fenceproxy@", "fence:hunter2%zz@"), "8:5: listeners[0].control: is not a URL (percent-encode special characters of the password, or let ${NAME} do it)"},
+		"no control":     {change("    control: postgres://fenceproxy@127.0.0.1:5432/postgres\n", ""), "5:5: listeners[0].control: missing: the URL of the control connection (or control_file)"},
+		"backend scheme": {change("redis://127", "rediss3://127"), `3:3: elections.backend: a URL of scheme "rediss3": must be one of redis, rediss, valkey, valkeys, postgres, postgresql (did you mean rediss?)`},
+		"memory":         {change("redis://127.0.0.1:6379", "memory://"), "3:3: elections.backend: memory elections live in one process: a proxy that kept them could never be asked for a token by anyone"},
+		"no backend":     {change("  backend: redis://127.0.0.1:6379\n", "  {}\n"), "2:1: elections.backend: missing: the election backend's URL, for instance redis://localhost:6379 (or backend_file)"},
+		"both":           {change("  backend:", "  backend_file: x\n  backend:"), "3:3: elections.backend_file: given together with backend: only one of the two"},
+		"no such file":   {change("backend: redis://127.0.0.1:6379", "backend_file: no-such"), "3:3: elections.backend_file: stat no-such: no such file or directory"},
+		"unset variable": {change("redis://127", "redis://:${PW}@127"), "3:3: elections.backend: environment variable PW is not set"},
+		"open variable":  {change("redis://127", "redis://:${PW@127"), "3:3: elections.backend: ${ without its } (write $${ for the characters themselves)"},
+		"odd variable":   {change("redis://127", "redis://:${P-W}@127"), "3:3: elections.backend: ${P-W} is not the name of an environment variable"},
+		"no listeners":   {good[:strings.Index(good, "listeners")], "1:1: listeners: missing: at least one address that clients connect to"},
+		"zero listeners": {good[:strings.Index(good, "listeners")] + "listeners: []\n", "4:1: listeners: is an empty list: leave it out, or give at least one"},
+		"not a list":     {good[:strings.Index(good, "listeners")] + "listeners: x\n", "4:1: listeners: must be a list, not a single value"},
+		"anchor":         {change("protocol: postgres", "protocol: &p postgres"), "5:5: listeners[0].protocol: must be a text, not an anchor or alias (not supported)"},
+		"tag":            {change("protocol: postgres", "protocol: !!str postgres"), "5:5: listeners[0].protocol: must be a text, not a tagged value (not supported)"},
+		"merge":          {change(protocol, protocol+"    <<: {a: b}\n"), "6:5: listeners[0].<<: merge keys are not supported"},
+		"election id":    {change(listen, listen+"    election: -x\n"), `7:5: listeners[0].election: invalid election id "-x": character 1 must be a letter, a digit or, after the first, one of . _ - : /`},
+		"not among":      {change(listen, listen+"    election: a\n    elections: [b, c/*]\n"), `7:5: listeners[0].election: "a" is not among the listener's elections`},
+		"pattern":        {change(listen, listen+"    elections: [a*b]\n"), `7:17: listeners[0].elections[0]: invalid election id "a*b": character 2 must be a letter, a digit or, after the first, one of . _ - : / (a * may stand at the end only)`},
+		"pattern twice":  {change(listen, listen+"    elections: [a, a]\n"), `7:20: listeners[0].elections[1]: "a" is given twice`},
+		"nodes":          {change(listen, listen+"    nodes: [h:1]\n"), "7:5: listeners[0].nodes: is for redis and valkey only"},
+		"max_conns":      {change(listen, listen+"    max_conns: lots\n"), `7:5: listeners[0].max_conns: "lots" is not a whole number`},
+		"max_conns 0":    {change(listen, listen+"    max_conns: 0\n"), "7:5: listeners[0].max_conns: 0 is out of range: 1 to 1000000"},
+		"name":           {change(listen, listen+"    name: a b\n"), "7:5: listeners[0].name: must not hold spaces"},
+		"duration":       {good + "drain: 5\n", `9:1: drain: "5" is not a length of time such as 500ms, 2s or 1m`},
+		"long duration":  {good + "drain: 2h\n", "9:1: drain: 2h is out of range: 0s to 1h0m0s"},
+		"permit":         {good + "guard:\n  validate_every: 9s\n", "9:1: guard: validate_every (9s) must be at most half of permit (5s), so that a permit outlives one question that went unanswered"},
+		"negative":       {good + "guard:\n  timeout: -1s\n", "10:3: guard.timeout: -1s is out of range: 10ms to 1h0m0s"},
+		"log level":      {good + "log:\n  level: inof\n", `10:3: log.level: "inof" is not one of debug, info, warn, error (did you mean info?)`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Parse("f.yaml", []byte(c.file), env(nil))
+			var m Mistakes
+			if !errors.As(err, &m) {
+				t.Fatalf("got %v", err)
+			}
+			want := "f.yaml:" + strings.ReplaceAll(c.want, "\n", "\nf.yaml:")
+			if got := err.Error(); got != want {
+				t.Errorf("got\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
+
+func TestMistakesOfSyntax(t *testing.T) {
+	for _, c := range []struct{ file, at string }{
+		{"a: [1\n", "f.yaml:1:4: not valid YAML: "},
+		{"elections:\n\tbackend: x\n", "f.yaml:2:"},
+		{"a: b: c\n", "f.yaml:1:"},
+		{"a: 'x\n", "f.yaml:1:"},
+		{"%YAML\n", "f.yaml:1:"},
+	} {
+		_, err := Parse("f.yaml", []byte(c.file), env(nil))
+		if err == nil || !strings.HasPrefix(err.Error(), c.at) {
+			t.Errorf("%q: got %v, want %s...", c.file, err, c.at)
+		}
+	}
+}
+
+func TestAllMistakesAtOnce(t *testing.T) {
+	_, err := Parse("f.yaml", []byte(`
+elections: {backend: "http://x"}
+listeners:
+  - {protocol: mysql, listen: x, upstream: y, control: "z://"}
+  - {protocol: redis, listen: ":1", upstream: "h:1", control: "redis://h", name: a}
+  - {protocol: redis, listen: ":1", upstream: "h:1", control: "redis://h", name: a}
+log: {level: 3}
+`), env(nil))
+	var m Mistakes
+	if !errors.As(err, &m) {
+		t.Fatal(err)
+	}
+	var keys []string
+	for _, mistake := range m {
+		keys = append(keys, fmt.Sprintf("%d:%s", mistake.Pos.Line, mistake.Key))
+	}
+	want := "2:elections.backend 4:listeners[0].protocol 4:listeners[0].listen 4:listeners[0].upstream 6:listeners[2].listen 6:listeners[2].name 7:log.level"
+	if got := strings.Join(keys, " "); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestPasswordsFromOutside(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "f.yaml")
+	if err := os.WriteFile(filepath.Join(dir, "control"), []byte("postgres://u:p4ss@h:1/d\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Replace(good, "redis://127.0.0.1:6379", "redis://:${PW}@${HOST}:6379/$${x", 1)
+	text = strings.Replace(text, "control: postgres://fenceproxy@127.0.0.1:5432/postgres", "control_file: control", 1)
+	c, err := Parse(file, []byte(text), env(map[string]string{"PW": "a b/@:?%+", "HOST": "db"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := c.Elections.Backend.Reveal(), "redis://:a%20b%2F%40%3A%3F%25%2B@db:6379/${x"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got, want := c.Listeners[0].Control.Reveal(), "postgres://u:p4ss@h:1/d"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	j, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, printed := range []string{string(j), fmt.Sprint(c), fmt.Sprintf("%+v %#v %v %s", c, c, *c, c.Elections.Backend)} {
+		if strings.Contains(printed, "p4ss") || strings.Contains(printed, "a%20b") {
+			t.Errorf("a password in %s", printed)
+		}
+	}
+	if got := NewSecret("postgres://u@h/d?password=p4ss&sslmode=disable").String(); got != "postgres://u@h/d?password=xxxxx&sslmode=disable" {
+		t.Error(got)
+	}
+}
+
+func TestNoMistakeShowsAPassword(t *testing.T) {
+	for _, url := range []string{"postgres://u:hunter2@/d", "http://u:hunter2@h", "postgres://u:hunter2@h:port/d", "://u:hunter2@h", "postgres://u:hunter2@h/%zz"} {
+		_, err := Parse("f.yaml", []byte(strings.Replace(good, "postgres://fenceproxy@127.0.0.1:5432/postgres", url, 1)), env(nil))
+		if err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
+func TestServes(t *testing.T) {
+	for _, c := range []struct {
+		l    Listener
+		id   string
+		want bool
+	}{
+		{Listener{}, "a", true},
+		{Listener{Election: "a"}, "a", true},
+		{Listener{Election: "a"}, "ab", false},
+		{Listener{Elections: []string{"a", "b/*"}}, "b/c", true},
+		{Listener{Elections: []string{"a", "b/*"}}, "b", false},
+		{Listener{Elections: []string{"a", "b/*"}}, "ab", false},
+		{Listener{Elections: []string{"*"}}, "x", true},
+	} {
+		if got := c.l.Serves(c.id); got != c.want {
+			t.Errorf("%+v serves %s: %v", c.l, c.id, got)
+		}
+	}
+}
+
+// FuzzParse: no file makes the reader panic, and what it accepts is complete.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(good))
+	f.Add([]byte("a: &a [*a]\n<<: *a\n? [x]: y\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		c, err := Parse("f.yaml", text, env(nil))
+		if err == nil && (c.Elections.Backend.IsZero() || len(c.Listeners) == 0) {
+			t.Errorf("accepted %q", text)
+		}
+	})
+}
+
+// TestTheExampleLoads: the commented example is a configuration, its comments about
+// defaults are true, and it shows every key.
+func TestTheExampleLoads(t *testing.T) {
+	file := filepath.Join("..", "..", "examples", "fenceproxy.yaml")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Parse(file, text, env(map[string]string{"REDIS_PASSWORD": "p", "FENCE_PASSWORD": "p"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := Parse("f.yaml", []byte(good), env(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Guard != d.Guard || c.Log != d.Log || c.Drain != d.Drain || c.Listeners[0].MaxConns != d.Listeners[0].MaxConns {
+		t.Error("the example's values are not the defaults")
+	}
+	for _, key := range []string{
+		"elections", "backend", "backend_file", "guard", "validate_every", "permit", "timeout", "advance_timeout",
+		"listeners", "name", "protocol", "listen", "upstream", "control", "election", "elections", "max_conns", "nodes",
+		"log", "level", "format", "drain",
+	} {
+		if !strings.Contains(string(text), key+":") {
+			t.Errorf("the example does not show %s", key)
+		}
+	}
+}

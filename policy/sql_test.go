@@ -1,0 +1,229 @@
+package policy
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+func lines(t *testing.T, file string) []string {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var l []string
+	for s := bufio.NewScanner(bytes.NewReader(b)); s.Scan(); {
+		if text := s.Text(); text != "" && !strings.HasPrefix(text, "# ") {
+			l = append(l, text)
+		}
+	}
+	if len(l) == 0 {
+		t.Fatalf("%s is empty", file)
+	}
+	return l
+}
+
+func TestSQLReads(t *testing.T) {
+	s := NewSQL(0)
+	for _, text := range lines(t, "testdata/sql_reads.txt") {
+		if v := s.Inspect([]byte(text)); v.Reason != SQLReads {
+			t.Errorf("%s\n\trefused: reason %d, %s", text, v.Reason, v.What)
+		}
+	}
+}
+
+func TestSQLRefused(t *testing.T) {
+	reasons := map[string]SQLReason{"write": SQLWrite, "function": SQLFunction, "locks": SQLLocks,
+		"leaves": SQLLeavesReadOnly, "setting": SQLSetting, "unparsed": SQLUnparsed}
+	s := NewSQL(0)
+	for _, line := range lines(t, "testdata/sql_refused.txt") {
+		f := strings.SplitN(line, "|", 3)
+		reason, what, text := strings.TrimSpace(f[0]), strings.TrimSpace(f[1]), strings.TrimSpace(f[2])
+		want, ok := reasons[reason]
+		if !ok {
+			t.Fatalf("no reason %q", reason)
+		}
+		for range 2 { // the second time from the cache
+			if v := s.Inspect([]byte(text)); v.Reason != want || v.What != what {
+				t.Errorf("%s\n\treason %d %q, want %d %q", text, v.Reason, v.What, want, what)
+			}
+		}
+	}
+}
+
+func TestSQLFence(t *testing.T) {
+	s := NewSQL(0)
+	for _, c := range []struct {
+		text string
+		use  FenceUse
+		set  string
+	}{
+		{"SELECT 1", FenceUnused, "[]"},
+		{"SHOW fence.status", FenceUnused, "[]"},
+		{"SET fence.token = 'abc'", FenceSets, "[{true abc}]"},
+		{"set session FENCE . Token to abc", FenceSets, "[{true abc}]"},
+		{`SET "fence"."election" = 'a/B'; SET fence.token = 'x';`, FenceSets, "[{false a/B} {true x}]"},
+		{`SET U&"\0066ence"."token" = 'x'`, FenceSets, "[{true x}]"},
+		{"SET fence.election = 42", FenceSets, "[{false 42}]"},
+		{"SET fence.token = 'x'; SELECT 1", FenceMixed, "[]"},
+		{"BEGIN; SET fence.token = 'x'", FenceMixed, "[]"},
+		{"SET LOCAL fence.token = 'x'", FenceMisused, "[]"},
+		{"SET fence.token = 'x', 'y'", FenceMisused, "[]"},
+		{"SET fence.tokn = 'x'", FenceMisused, "[]"},
+		{"SET fence.token TO DEFAULT", FenceMisused, "[]"},
+		{"RESET fence.token", FenceMisused, "[]"},
+		{"SELECT set_config('fence.token', 'x', false)", FenceMisused, "[]"},
+		{"INSERT INTO t SELECT set_config('Fence.Token', 'x', false)", FenceMisused, "[]"},
+	} {
+		v := s.Inspect([]byte(c.text))
+		if got := fmt.Sprint(v.Set); v.Fence != c.use || got != c.set {
+			t.Errorf("%s\n\tuse %d %s, want %d %s", c.text, v.Fence, got, c.use, c.set)
+		}
+		if strings.Contains(strings.ToLower(c.text), "token") {
+			if _, kept := s.cache.get([]byte(c.text)); kept {
+				t.Errorf("%s\n\tkept in the cache", c.text)
+			}
+		}
+	}
+}
+
+func TestSQLEffects(t *testing.T) {
+	s := NewSQL(0)
+	for text, want := range map[string]SQLVerdict{
+		"DISCARD ALL":                            {Resets: true},
+		"RESET ALL":                              {Resets: true},
+		"RESET default_transaction_read_only":    {Resets: true},
+		"SET default_transaction_read_only = on": {SetsReadOnly: true},
+		"SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY":         {SetsReadOnly: true},
+		"SELECT set_config('default_transaction_read_only','on',true)": {SetsReadOnly: true},
+		"PREPARE TRANSACTION 'x'":                                      {Prepares2PC: true, Reason: SQLWrite, What: "prepare_transaction"},
+	} {
+		if v := s.Inspect([]byte(text)); fmt.Sprint(v) != fmt.Sprint(want) {
+			t.Errorf("%s\n\t%+v, want %+v", text, v, want)
+		}
+	}
+}
+
+// The parser recurses in C, where an overflow ends the process: every way to nest
+// must be refused before it is tried. Taking the check out crashes this test.
+func TestSQLNestingIsBounded(t *testing.T) {
+	s := NewSQL(0)
+	for name, c := range map[string]struct{ head, unit, tail string }{
+		"operators":    {"SELECT 1", "+1", ""},
+		"minus":        {"SELECT ", "- ", "1"},
+		"not":          {"SELECT ", "NOT ", "true"},
+		"casts":        {"SELECT 1", "::int", ""},
+		"unions":       {"SELECT 1", " UNION SELECT 1", ""},
+		"joins":        {"SELECT * FROM a", " CROSS JOIN b", ""},
+		"natural":      {"SELECT * FROM a", " NATURAL JOIN b", ""},
+		"is":           {"SELECT 1", " IS NULL", ""},
+		"isnull":       {"SELECT 1", " ISNULL", ""},
+		"collate":      {"SELECT 'a'", ` COLLATE "C"`, ""},
+		"at time zone": {"SELECT a", " AT TIME ZONE b", ""},
+		"at local":     {"SELECT a", " AT LOCAL", ""},
+		"like":         {"SELECT a", " LIKE b", ""},
+		"operator()":   {"SELECT a", " OPERATOR(+) b", ""},
+		"parentheses":  {"SELECT ", "(", "1"},
+		"subqueries":   {"", "SELECT (", "1"},
+		"mixed":        {"SELECT ", "(1+", "1"},
+		"subscripts":   {"SELECT a", "[1]", ""},
+		"arrays":       {"SELECT ", "ARRAY[", "1"},
+		"case":         {"SELECT ", "CASE WHEN ", "1"},
+		"calls":        {"SELECT ", "f(", "1"},
+		"in":           {"SELECT a", " IN (1)", ""},
+		"dots":         {"SELECT a", ".b", ""},
+		"except":       {"SELECT 1", " EXCEPT SELECT 1", ""},
+		"quoted":       {"SELECT a", `||'`, "'"},
+		"escape":       {`SELECT E'\''`, `||E'\''`, ""},
+		"cast":         {"SELECT ", "CAST(", "1"},
+		"with":         {"", "WITH a AS (", "SELECT 1"},
+		"statements":   {"SELECT 1", ";SELECT 1", ""},
+		"list":         {"SELECT 1", ",1", ""},
+		"from":         {"SELECT 1 FROM ", "(SELECT * FROM ", "a"},
+		"typed":        {"SELECT ", "date ", "'a'"},
+		"json":         {"SELECT a", " IS JSON", ""},
+		"between":      {"SELECT ", "a BETWEEN b AND ", "1"},
+		"row":          {"SELECT ", "ROW(", "1"},
+		"over":         {"SELECT f()", " OVER ()", ""},
+		"wide unions":  {"SELECT 1,2", " UNION SELECT 1,2", ""},
+		"wide joins":   {"SELECT 1 FROM a", " JOIN b ON f(1,2)", ""},
+		"commas":       {"SELECT ", "f(1,1+", "1"},
+	} {
+		for _, n := range []int{1_000, 2_900, 6_000, 20_000, MaxSQLText/len(c.unit) - 20} {
+			text := c.head + strings.Repeat(c.unit, n) + c.tail
+			if d := strings.Count(c.unit, "(") - strings.Count(c.unit, ")"); d > 0 {
+				text += strings.Repeat(")", d*n)
+			}
+			if len(text) <= MaxSQLText {
+				s.Inspect([]byte(text))
+			}
+		}
+		_ = name
+	}
+}
+
+func TestSQLLongLiteralsAreNotNesting(t *testing.T) {
+	s := NewSQL(0)
+	text := "SELECT * FROM t WHERE d IN ('2024-01-01'" + strings.Repeat(",'2024-01-01'", 20000) + ")"
+	if v := s.Inspect([]byte(text)); v.Reason != SQLReads {
+		t.Errorf("refused: %+v", v)
+	}
+	text = "SELECT * FROM t WHERE d IN ('a'::uuid" + strings.Repeat(",'a'::uuid", 20000) + ")"
+	if v := s.Inspect([]byte(text)); v.Reason != SQLReads {
+		t.Errorf("refused: %+v", v)
+	}
+	if v := s.Inspect([]byte("SELECT '" + strings.Repeat("x", MaxSQLText) + "'")); v.Reason != SQLTooComplex {
+		t.Errorf("not refused: %+v", v)
+	}
+}
+
+func TestSQLOtherEncodings(t *testing.T) {
+	s := NewSQL(0)
+	if v := s.Inspect([]byte("SELECT '\xe9t\xe9', \xe9t\xe9 FROM t")); v.Reason != SQLReads {
+		t.Errorf("LATIN1: %+v", v)
+	}
+	if v := s.Inspect([]byte("DELETE FROM \xe9t\xe9")); v.Reason != SQLWrite {
+		t.Errorf("LATIN1: %+v", v)
+	}
+	for _, e := range []string{"SJIS", "Shift_JIS_2004", "big5", "GB18030", "gbk", "UHC", "JOHAB", "win-949"} {
+		if !UnsafeEncoding(e) {
+			t.Errorf("%s is taken for safe", e)
+		}
+	}
+	for _, e := range []string{"UTF8", "utf-8", "LATIN1", "EUC_JP", "WIN1252", "SQL_ASCII"} {
+		if UnsafeEncoding(e) {
+			t.Errorf("%s is taken for unsafe", e)
+		}
+	}
+}
+
+func TestSQLCacheForgets(t *testing.T) {
+	s := NewSQL(64 << 10)
+	for i := range 5000 {
+		s.Inspect(fmt.Appendf(nil, "SELECT %d", i))
+	}
+	if n := len(s.cache.young) + len(s.cache.old); n == 0 || n > 64<<10/entryCost {
+		t.Errorf("%d entries", n)
+	}
+	hot := []byte("SELECT 4999")
+	if n := testing.AllocsPerRun(100, func() { s.Inspect(hot) }); n != 0 {
+		t.Errorf("a hit allocates %v times", n)
+	}
+}
+
+func FuzzSQL(f *testing.F) {
+	for _, s := range []string{"SELECT 1", "SET fence.token='x'", "BEGIN READ WRITE", "SELECT U&'\\0041'", "\xff"} {
+		f.Add([]byte(s))
+	}
+	s := NewSQL(0)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		v := s.Inspect(text)
+		if len(v.What) > 24 || v.Fence == FenceSets && len(v.Set) == 0 {
+			t.Errorf("%+v", v)
+		}
+	})
+}

@@ -1,0 +1,232 @@
+package pg
+
+import (
+	"fmt"
+
+	"github.com/fenceproxy/fenceproxy/election"
+	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/policy"
+)
+
+// A core is one session as a pure state machine: bytes in from either side, steps out.
+// It does no I/O, starts nothing and reads no clock; it is not safe for concurrent use.
+// Both sides' bytes may come in pieces of any size.
+//
+// The invariants it keeps:
+//
+//  1. Until a bind is reported by bound, every statement that goes upstream was judged to
+//     read by policy.SQL, and the server runs the session read-only.
+//  2. A token never goes upstream.
+//  3. Each client message that goes upstream, changed or not, is answered as the server
+//     answers it; what the proxy asks for itself is never seen by the client.
+//  4. The client gets at most one FATAL, and nothing after it.
+type core struct {
+	sql           *policy.SQL
+	nonce         string // begins every marker
+	maxInspect    int    // bytes
+	allowPrepared bool   // PREPARE TRANSACTION by bound sessions
+	elections     func(string) bool
+
+	phase phase
+	// The credential so far.
+	election string
+	token    election.Token
+
+	isBound  bool
+	term     guard.Term
+	prepared bool // the server allows PREPARE TRANSACTION
+	refusal  *guard.Refusal
+	wishAtStart,
+	wish, // the client itself wants default_transaction_read_only
+	wishOpen bool // the next report of it says what the client wants
+
+	// Client side.
+	cBody    int    // bytes left of a message under way
+	cDrop    bool   // which go nowhere
+	cAfter   []byte // goes upstream when they are gone
+	setting  setting
+	before   guard.Credential  // the credential before that
+	assigned policy.SQLVerdict // what the message sets that is being settled
+	out      []byte            // reused
+
+	// Server side.
+	sBody    int
+	sDrop    bool
+	track    tracker
+	status   byte // of the last ReadyForQuery
+	pid      uint32
+	authOK   bool
+	readOnly reported // default_transaction_read_only
+	unsafe   bool     // client_encoding may hide ASCII
+	scsOff   bool
+	held     []byte // the first ReadyForQuery, or a FATAL that must be explained
+	inject   injection
+
+	// A statement that returns settings to their start-up values may run.
+	suspect      bool
+	resetUnnamed bool // the unnamed prepared statement is one
+	resetNamed   bool // a named one may be
+
+	ending   []byte // a FATAL for the client, to be sent at the next boundary
+	ended    bool   // the client got its last message
+	stopping bool   // end when the session is at rest
+}
+
+// A phase is how far a session is.
+type phase uint8
+
+const (
+	login    phase = iota // authentication goes through untouched
+	settling              // logged in; the credential is being settled
+	ready
+)
+
+// A reported is a setting as the server last reported it.
+type reported uint8
+
+const (
+	unreported reported = iota
+	off
+	on
+)
+
+// A setting is how far SET fence.… is, while its message waits.
+type setting uint8
+
+const (
+	noSetting setting = iota
+	admitting         // the shell was asked
+	admitted
+	refused
+	injected // the bind is done; the session is being made read-write
+)
+
+// An injection is a query of the proxy's own under way.
+type injection struct {
+	active bool
+	owed   int // CommandCompletes
+	failed bool
+}
+
+// A next says what a shell does after it carried out a step.
+type next uint8
+
+const (
+	again next = iota // call again with the rest
+	read              // read more, at least to need bytes
+	wait              // wait until the core changed, then call again
+	admit             // admit core.credential and bind; then bound or notBound
+	ask               // find out whether the session was severed; then severed
+	stop              // no more from this side
+)
+
+// A step says what to do with a side's bytes: forward pass bytes, forget drop bytes, then
+// send write, and go on with next. Write is valid until the next call.
+type step struct {
+	pass, drop int
+	write      []byte
+	next       next
+	need       int
+}
+
+// credential returns what the session presents, or why it cannot be used.
+func (c *core) credential() (guard.Credential, *guard.Refusal) {
+	cred := guard.Credential{Election: c.election, Token: c.token}
+	switch {
+	case cred.Election == "":
+		return cred, &guard.Refusal{Reason: guard.InvalidCredential, Detail: "no election is named and the listener has no default one; set fence.election"}
+	case !c.elections(cred.Election):
+		return cred, &guard.Refusal{Reason: guard.WrongElection, Election: cred.Election}
+	}
+	return cred, nil
+}
+
+// standing is why this session may not write.
+func (c *core) standing() *guard.Refusal {
+	if c.refusal != nil {
+		return c.refusal
+	}
+	return &guard.Refusal{Reason: guard.NoCredential, Election: c.election}
+}
+
+// bound reports that the upstream connection is bound to the term, and that the permit
+// was live after that. Only now may anything be written.
+func (c *core) bound(t guard.Term, prepared bool) (inject []byte) {
+	c.isBound, c.term, c.prepared, c.refusal = true, t, prepared, nil
+	if c.phase == settling {
+		return c.injection()
+	}
+	c.setting = admitted
+	return nil
+}
+
+// notBound reports that the credential was refused: the session goes on as a reader.
+// The answer goes to the client.
+func (c *core) notBound(r *guard.Refusal) (toClient []byte) {
+	if r != nil {
+		c.refusal = r
+	}
+	if c.phase == settling {
+		return c.release(r)
+	}
+	c.setting = refused
+	return nil
+}
+
+// release lets the client go on after login.
+func (c *core) release(r *guard.Refusal) []byte {
+	var b []byte
+	if r != nil {
+		w := refusalReport("WARNING", r)
+		w.message += "; this session may only read"
+		b = w.append(b)
+	}
+	c.phase = ready
+	return append(b, c.held...)
+}
+
+// injection makes the session read-write, unless its client asked for read-only, and
+// tells it what it is.
+func (c *core) injection() []byte {
+	sql := fmt.Sprintf("SET fence.election='%s';SET fence.number='%d';SET fence.status='bound'", quoted(c.term.Election), c.term.Number)
+	c.inject = injection{active: true, owed: 3}
+	if !c.wish {
+		sql += ";SET default_transaction_read_only=off"
+		c.inject.owed++
+	}
+	return appendQuery(nil, sql)
+}
+
+// lost reports that the permit ended: nothing more is written upstream.
+func (c *core) lost(r *guard.Refusal) { c.end(refusalReport("FATAL", r)) }
+
+// end ends the session with a FATAL at the next message boundary.
+func (c *core) end(r report) {
+	if c.ending == nil && !c.ended {
+		c.ending = r.append(nil)
+	}
+}
+
+// finish says that the server's side is over.
+func (c *core) finish() { c.ended = true }
+
+// over says that the client's bytes matter no more.
+func (c *core) over() bool { return c.ended || c.ending != nil }
+
+// shutdown ends the session once it is at rest outside a transaction.
+func (c *core) shutdown() {
+	c.stopping = true
+	if c.phase != ready || c.track.state() == idle && !c.inject.active && c.status == 'I' && c.cBody == 0 {
+		c.end(report{severity: "FATAL", code: "57P01", message: "terminating connection: the proxy is shutting down", hint: "Connect again."})
+	}
+}
+
+// severed answers step ask: r is why the session was severed, or nil when the
+// server ended it for a reason of its own. The answer goes to the client.
+func (c *core) severed(r *guard.Refusal) []byte {
+	c.ended = true
+	if r != nil {
+		return refusalReport("FATAL", r).append(nil)
+	}
+	return c.held
+}

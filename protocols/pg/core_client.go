@@ -1,0 +1,124 @@
+package pg
+
+// client takes bytes of the client's.
+func (c *core) client(in []byte) step {
+	i := 0
+	for {
+		if c.over() {
+			return step{drop: len(in), next: stop}
+		}
+		if c.cBody > 0 {
+			n := min(c.cBody, len(in)-i)
+			if c.cDrop {
+				return c.dropBody(i, n)
+			}
+			c.cBody -= n
+			i += n
+			if c.cBody > 0 {
+				return step{pass: i, next: read, need: 1}
+			}
+		}
+		if c.mustRepair() {
+			c.out = append(c.out[:0], c.injection()...)
+			return step{pass: i, write: c.out, next: wait}
+		}
+		if c.hold() {
+			return step{pass: i, next: wait}
+		}
+		rest := in[i:]
+		if len(rest) < 5 {
+			return step{pass: i, next: read, need: 5}
+		}
+		typ, n := header(rest)
+		if c.phase != ready {
+			if !c.mayLogIn(typ) {
+				return step{pass: i, next: wait}
+			}
+			if n < 4 || n > maxAuthMessage {
+				return step{pass: i, next: stop}
+			}
+			i += 5
+			c.cBody = n - 4
+			continue
+		}
+		limit := frontendLimit(typ)
+		if n < 4 || n > limit {
+			// The server ends the session at the header alone, in its own words and
+			// after what it owes.
+			return step{pass: i, write: badHeader(typ, n), next: stop}
+		}
+		if typ == 'Q' || typ == 'P' || typ == 'F' && !c.isBound {
+			if s, done := c.inspect(typ, rest, 1+n); !done {
+				s.pass += i
+				return s
+			}
+		} else {
+			c.sent(typ)
+		}
+		// Let it through.
+		i += 5
+		c.cBody = n - 4
+	}
+}
+
+// maxAuthMessage is the server's limit on authentication messages.
+const maxAuthMessage = 65535
+
+// mayLogIn says whether a message may go upstream before the session is ready. All
+// others wait: no statement goes upstream before the credential is settled.
+func (c *core) mayLogIn(typ byte) bool {
+	return c.phase == login && (typ == 'p' && !c.authOK || typ == 'X')
+}
+
+// badHeader is a header that the server refuses: of an unknown type, with no body, or of
+// a length that is out of range.
+func badHeader(typ byte, n int) []byte {
+	if frontendLimit(typ) == 0 {
+		n = 4
+	}
+	return []byte{typ, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}
+}
+
+// hold says whether the next client message must wait.
+func (c *core) hold() bool {
+	if c.phase == settling || c.inject.active || c.setting == admitting || c.track.full() {
+		return true
+	}
+	return c.suspect && c.track.state() == willDrain
+}
+
+// mustRepair says whether a bound session came to rest read-only, after DISCARD ALL or
+// RESET gave it its start-up settings, and must be made read-write before its client's
+// next message.
+func (c *core) mustRepair() bool {
+	if !c.suspect || c.inject.active || c.track.state() != idle || c.status != 'I' {
+		return false
+	}
+	c.suspect = false
+	return c.isBound && c.readOnly == on && !c.wish
+}
+
+// sent records a message that goes upstream.
+func (c *core) sent(typ byte) {
+	c.track.sent(typ)
+	if c.isBound && (typ == 'S' || typ == 'Q') && (c.resetUnnamed || c.resetNamed) {
+		c.suspect = true
+	}
+}
+
+// dropBody forgets a body, and then sends what replaces the message.
+func (c *core) dropBody(i, n int) step {
+	c.cBody -= n
+	if c.cBody > 0 {
+		return step{pass: i, drop: n, next: read, need: 1}
+	}
+	c.cDrop = false
+	return step{pass: i, drop: n, write: c.cAfter, next: again}
+}
+
+// replace drops a message of size bytes, of which the client may have sent only some,
+// and sends another instead.
+func (c *core) replace(size int, with []byte) step {
+	c.cBody, c.cDrop, c.cAfter = size, true, with
+	return step{next: again}
+}

@@ -1,0 +1,251 @@
+package pg
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/fenceproxy/fenceproxy/election"
+	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/policy"
+)
+
+// inspect decides on a Query, a Parse or, unbound, a FunctionCall of size bytes. It
+// reports true when the message goes through as it is; the step is what to do otherwise.
+func (c *core) inspect(typ byte, in []byte, size int) (step, bool) {
+	if typ == 'F' {
+		return c.refuse(typ, nil, size, codeFunctionCall, "")
+	}
+	if size > c.maxInspect {
+		if c.isBound {
+			if c.prepared && !c.allowPrepared {
+				return c.refuse(typ, nil, size, codeUninspected, "")
+			}
+			c.letThrough(typ, nil, false)
+			return step{}, true
+		}
+		return c.refuse(typ, nil, size, code(policy.SQLTooComplex), "")
+	}
+	if len(in) < size {
+		return step{next: read, need: size}, false
+	}
+	body := in[5:size]
+	if c.setting != noSetting {
+		name, _, _ := statement(typ, body)
+		return c.settled(typ, name, size)
+	}
+	if c.isBound {
+		return c.inspectBound(typ, body, size)
+	}
+	name, text, ok := statement(typ, body)
+	if !ok {
+		return c.refuse(typ, name, size, codeMalformed, "")
+	}
+	// The parser reads text as the server does under these settings only.
+	if c.unsafe && !isASCII(text) {
+		return c.refuse(typ, name, size, codeEncoding, "")
+	}
+	if c.scsOff && bytes.IndexByte(text, '\\') >= 0 {
+		return c.refuse(typ, name, size, codeBackslash, "")
+	}
+	v := c.sql.Inspect(text)
+	switch {
+	case v.Fence != policy.FenceUnused:
+		return c.fence(typ, name, size, v)
+	case v.Reason != policy.SQLReads:
+		// Invariant 1: nothing that may write goes upstream unbound.
+		return c.refuse(typ, name, size, code(v.Reason), v.What)
+	}
+	c.letThrough(typ, name, v.Resets)
+	return step{}, true
+}
+
+func statement(typ byte, body []byte) (name, text []byte, ok bool) {
+	if typ == 'Q' {
+		text, ok = queryText(body)
+		return nil, text, ok
+	}
+	return parseText(body)
+}
+
+// inspectBound lets everything through but what would leave the fence.
+func (c *core) inspectBound(typ byte, body []byte, size int) (step, bool) {
+	h := scan(body)
+	if !c.prepared || c.allowPrepared {
+		h &^= hintPrepare
+	}
+	if h == 0 {
+		c.letThrough(typ, body, false)
+		return step{}, true
+	}
+	name, text, ok := statement(typ, body)
+	if !ok {
+		return c.refuse(typ, name, size, codeMalformed, "")
+	}
+	v := c.sql.Inspect(text)
+	unsure := v.Reason == policy.SQLUnparsed || v.Reason == policy.SQLTooComplex ||
+		c.unsafe && !isASCII(text) || c.scsOff && bytes.IndexByte(text, '\\') >= 0
+	switch {
+	case v.Fence != policy.FenceUnused:
+		return c.fence(typ, name, size, v)
+	case unsure && h&hintFence != 0 && bytes.Contains(bytes.ToLower(text), []byte("token")):
+		return c.refuse(typ, name, size, codeFenceMisused, "")
+	case v.Prepares2PC && !c.allowPrepared || unsure && h&hintPrepare != 0:
+		return c.refuse(typ, name, size, codePrepare, "")
+	}
+	if v.SetsReadOnly {
+		c.wishOpen = true
+	}
+	resets := v.Resets || unsure && h&hintReset != 0
+	if resets || v.SetsReadOnly {
+		c.suspect = true
+	}
+	if resets {
+		c.wish = c.wishAtStart
+	}
+	c.letThrough(typ, name, resets)
+	return step{}, true
+}
+
+// letThrough records a Query or Parse that goes upstream as it is. For a Parse, name
+// begins with the statement's name.
+func (c *core) letThrough(typ byte, name []byte, resets bool) {
+	unnamed := typ == 'Q' || len(name) == 0 || name[0] == 0
+	if unnamed {
+		c.resetUnnamed = resets && typ == 'P'
+	} else if resets {
+		c.resetNamed = true
+	}
+	c.sent(typ)
+}
+
+// refuse replaces a message by one that fails at the server in the same way.
+func (c *core) refuse(typ byte, name []byte, size int, why code, what string) (step, bool) {
+	c.sent(replaced(typ))
+	text := c.marker(why, what)
+	if typ == 'P' {
+		return c.replace(size, appendParse(nil, string(name), text)), false
+	}
+	return c.replace(size, appendQuery(nil, text)), false
+}
+
+// replaced is the type of the message that stands for one of type typ. A FunctionCall
+// becomes a Query, which is answered by an error and ReadyForQuery too.
+func replaced(typ byte) byte {
+	if typ == 'F' {
+		return 'Q'
+	}
+	return typ
+}
+
+// fence deals with a message that sets fence.election or fence.token. It waits until the
+// server is at rest, asks for the bind, and replaces the message by one that the server
+// answers in the same way and that holds no token.
+func (c *core) fence(typ byte, name []byte, size int, v policy.SQLVerdict) (step, bool) {
+	switch v.Fence {
+	case policy.FenceMixed:
+		return c.refuse(typ, name, size, codeFenceMixed, "")
+	case policy.FenceMisused:
+		return c.refuse(typ, name, size, codeFenceMisused, "")
+	}
+	switch c.track.state() {
+	case willDrain:
+		return step{next: wait}, false
+	case stuck:
+		return c.refuse(typ, name, size, codeFencePipeline, "")
+	}
+	if c.status != 'I' {
+		return c.refuse(typ, name, size, codeFenceInBlock, "")
+	}
+	if typ == 'P' && len(v.Set) > 1 {
+		// The server refuses several statements in a Parse.
+		return c.acknowledge(typ, name, size, v)
+	}
+	elect, token := c.election, c.token
+	for _, s := range v.Set {
+		var err error
+		if s.Token {
+			token, err = election.ParseToken(s.Value)
+		} else {
+			elect, err = s.Value, election.CheckID(s.Value)
+		}
+		if err != nil {
+			if !c.isBound {
+				c.refusal = &guard.Refusal{Reason: guard.InvalidCredential, Detail: err.Error()}
+				return c.refuse(typ, name, size, codeCredential, "")
+			}
+			return c.refuse(typ, name, size, codeFenceBound, "")
+		}
+	}
+	if c.isBound {
+		if elect != c.term.Election || !token.IsZero() && token.Digest() != c.term.Digest {
+			return c.refuse(typ, name, size, codeFenceBound, "")
+		}
+		return c.acknowledge(typ, name, size, v)
+	}
+	before := guard.Credential{Election: c.election, Token: c.token}
+	c.election, c.token = elect, token
+	if token.IsZero() || elect == "" {
+		return c.acknowledge(typ, name, size, v)
+	}
+	if _, r := c.credential(); r != nil {
+		c.refusal = r
+		c.election, c.token = before.Election, before.Token
+		return c.refuse(typ, name, size, codeCredential, "")
+	}
+	c.setting, c.assigned, c.before = admitting, v, before
+	return step{next: admit}, false
+}
+
+// settled goes on with a message that set fence.… once its credential was decided on.
+func (c *core) settled(typ byte, name []byte, size int) (step, bool) {
+	switch c.setting {
+	case admitted:
+		// The server is at rest, and only this side writes to it.
+		c.setting = injected
+		c.out = append(c.out[:0], c.injection()...)
+		return step{write: c.out, next: wait}, false
+	case injected:
+		v := c.assigned
+		c.setting, c.assigned = noSetting, policy.SQLVerdict{}
+		return c.acknowledge(typ, name, size, v)
+	default:
+		// A refused SET has no effect.
+		c.election, c.token = c.before.Election, c.before.Token
+		c.setting, c.assigned = noSetting, policy.SQLVerdict{}
+		return c.refuse(typ, name, size, codeCredential, "")
+	}
+}
+
+// acknowledge replaces SET fence.… by what the server answers in the same way.
+func (c *core) acknowledge(typ byte, name []byte, size int, v policy.SQLVerdict) (step, bool) {
+	var sql string
+	for _, s := range v.Set {
+		if s.Token {
+			sql += "SET fence.token='" + placeholder + "';" // invariant 2
+		} else {
+			sql += fmt.Sprintf("SET fence.election='%s';", quoted(s.Value))
+		}
+	}
+	c.sent(typ)
+	if typ == 'P' {
+		return c.replace(size, appendParse(nil, string(name), sql)), false
+	}
+	return c.replace(size, appendQuery(nil, sql)), false
+}
+
+// quoted returns a checked election id, or nothing for one that was not.
+func quoted(id string) string {
+	if election.CheckID(id) != nil {
+		return ""
+	}
+	return id
+}
+
+func isASCII(b []byte) bool {
+	for _, c := range b {
+		if c >= 0x80 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,125 @@
+package pg
+
+import (
+	"bytes"
+	"encoding/binary"
+)
+
+// Limits of the server's on what clients send.
+const (
+	maxStartup = 10000
+	smallMax   = 10000
+	largeMax   = 0x3fffffff - 1
+)
+
+// frontendLimit is the server's limit on the length field of a client message, zero for
+// types that it does not know.
+func frontendLimit(typ byte) int {
+	switch typ {
+	case 'Q', 'P', 'B', 'F', 'd':
+		return largeMax
+	case 'C', 'D', 'E', 'H', 'S', 'X', 'c', 'f':
+		return smallMax
+	}
+	return 0
+}
+
+// header reads a message's type and length field, which counts itself but not the type.
+func header(b []byte) (typ byte, n int) {
+	return b[0], int(int32(binary.BigEndian.Uint32(b[1:])))
+}
+
+// appendMessage appends a message of a type with a body made of strings, each ended
+// by a zero byte.
+func appendMessage(b []byte, typ byte, strs ...string) []byte {
+	n := 4
+	for _, s := range strs {
+		n += len(s) + 1
+	}
+	b = append(b, typ)
+	b = binary.BigEndian.AppendUint32(b, uint32(n))
+	for _, s := range strs {
+		b = append(b, s...)
+		b = append(b, 0)
+	}
+	return b
+}
+
+func appendQuery(b []byte, sql string) []byte { return appendMessage(b, 'Q', sql) }
+
+// appendParse appends a Parse without parameter types.
+func appendParse(b []byte, name, sql string) []byte {
+	b = append(b, 'P')
+	b = binary.BigEndian.AppendUint32(b, uint32(4+len(name)+1+len(sql)+1+2))
+	b = append(append(b, name...), 0)
+	b = append(append(b, sql...), 0)
+	return append(b, 0, 0)
+}
+
+// A report is what an ErrorResponse or NoticeResponse says.
+type report struct {
+	severity string // ERROR, FATAL or WARNING
+	code     string // SQLSTATE
+	message  string
+	detail   string
+	hint     string
+}
+
+// append appends the report as a message: NoticeResponse for a WARNING.
+func (r report) append(b []byte) []byte {
+	typ := byte('E')
+	if r.severity == "WARNING" {
+		typ = 'N'
+	}
+	fields := []string{"S" + r.severity, "V" + r.severity, "C" + r.code, "M" + r.message}
+	if r.detail != "" {
+		fields = append(fields, "D"+r.detail)
+	}
+	if r.hint != "" {
+		fields = append(fields, "H"+r.hint)
+	}
+	return appendMessage(b, typ, append(fields, "")...)
+}
+
+// field returns a field of an ErrorResponse's body.
+func field(body []byte, code byte) []byte {
+	for len(body) > 0 && body[0] != 0 {
+		end := bytes.IndexByte(body, 0)
+		if end < 0 {
+			return nil
+		}
+		if body[0] == code {
+			return body[1:end]
+		}
+		body = body[end+1:]
+	}
+	return nil
+}
+
+// cut returns the string at the start of b and what follows its zero byte.
+func cut(b []byte) (s, rest []byte, ok bool) {
+	i := bytes.IndexByte(b, 0)
+	if i < 0 {
+		return nil, nil, false
+	}
+	return b[:i], b[i+1:], true
+}
+
+// queryText returns the statement of a Query's body.
+func queryText(body []byte) (text []byte, ok bool) {
+	text, rest, ok := cut(body)
+	return text, ok && len(rest) == 0
+}
+
+// parseText returns the name and the statement of a Parse's body.
+func parseText(body []byte) (name, text []byte, ok bool) {
+	name, rest, ok := cut(body)
+	if !ok {
+		return nil, nil, false
+	}
+	text, rest, ok = cut(rest)
+	if !ok || len(rest) < 2 || len(rest) != 2+4*int(binary.BigEndian.Uint16(rest)) {
+		return nil, nil, false
+	}
+	return name, text, true
+}

@@ -1,0 +1,173 @@
+package pg
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/policy"
+)
+
+// A refusal in the middle of a stream must leave the server in the state that a failed
+// statement leaves it in. So the refused message is replaced by one whose text is sure
+// to be a syntax error, an identifier made of the session's nonce, a code and a name;
+// and the server's error, wherever and whenever it comes, is rewritten on its way back.
+const markerPrefix = "fenceproxy_"
+
+// A code says why a message was refused. Codes below codeOwn are policy.SQLReason.
+type code uint8
+
+const (
+	codeOwn           code = 20 + iota
+	codeFunctionCall       // a FunctionCall message
+	codeEncoding           // bytes above 127 in an encoding that hides ASCII in them
+	codeBackslash          // a backslash while standard_conforming_strings is off
+	codeMalformed          // not a well-formed message
+	codePrepare            // PREPARE TRANSACTION
+	codeFenceMixed         // SET fence.… beside other statements
+	codeFenceMisused       // SET LOCAL fence.…, RESET fence.…, an unknown fence.…
+	codeFenceInBlock       // SET fence.… in a transaction block
+	codeFencePipeline      // SET fence.… behind messages without a Sync
+	codeFenceBound         // SET fence.… on a session that is bound to something else
+	codeCredential         // the credential that SET fence.… completed was refused
+	codeUninspected        // too long to be looked through for PREPARE TRANSACTION
+)
+
+// marker is the text that replaces a refused statement: at most 55 bytes, shorter than
+// the server cuts identifiers at.
+func (c *core) marker(why code, what string) string {
+	return fmt.Sprintf("%s%02d_%s", c.nonce, why, what)
+}
+
+// refusedError finds a marker in the body of an ErrorResponse and says what it stood for.
+func (c *core) refusedError(body []byte) (report, bool) {
+	at := bytes.Index(body, []byte(c.nonce))
+	if at < 0 {
+		return report{}, false
+	}
+	rest := body[at+len(c.nonce):]
+	if len(rest) < 3 || rest[2] != '_' {
+		return report{}, false
+	}
+	why := code(rest[0]-'0')*10 + code(rest[1]-'0')
+	end := 3
+	for end < len(rest) && (rest[end] == '_' || 'a' <= rest[end] && rest[end] <= 'z' || '0' <= rest[end] && rest[end] <= '9') {
+		end++
+	}
+	return c.explain(why, string(rest[3:end])), true
+}
+
+// explain says to the client what a code means.
+func (c *core) explain(why code, what string) report {
+	own := func(state, message, hint string) report {
+		return report{severity: "ERROR", code: state, message: message, hint: hint}
+	}
+	words := strings.ToUpper(strings.ReplaceAll(what, "_", " "))
+	switch why {
+	case codePrepare:
+		return refusalReport("ERROR", &guard.Refusal{Reason: guard.NotAllowed, Election: c.term.Election,
+			Detail: "PREPARE TRANSACTION: a prepared transaction would outlive the session that is fenced, and could be committed by a stale leader"})
+	case codeUninspected:
+		return refusalReport("ERROR", &guard.Refusal{Reason: guard.NotAllowed, Election: c.term.Election,
+			Detail: fmt.Sprintf("the statement is longer than %d bytes, so it cannot be searched for PREPARE TRANSACTION, which this server allows; pass long values as parameters", c.maxInspect)})
+	case codeFenceMixed:
+		return own("FP010", "credential refused: SET fence.election and SET fence.token may not stand beside other statements", "Send them in a message of their own.")
+	case codeFenceMisused:
+		return own("FP010", "credential refused: only SET fence.election = '…' and SET fence.token = '…' are understood", "A session cannot give its credential back; close the connection instead.")
+	case codeFenceInBlock:
+		return own("25001", "SET fence.election and SET fence.token cannot run inside a transaction block", "Set them before BEGIN, with autocommit on, or at connect.")
+	case codeFencePipeline:
+		return own("55000", "SET fence.election and SET fence.token cannot run in the middle of a pipeline", "Send Sync and wait for its answer first, or present the credential at connect.")
+	case codeFenceBound:
+		return own("55000", fmt.Sprintf("this session is already bound to election %q with number %d", c.term.Election, c.term.Number), "Open another connection for another credential.")
+	case codeCredential:
+		return refusalReport("ERROR", c.standing())
+	}
+	// All others are writes, or count as writes, by a session that may only read.
+	r := *c.standing()
+	switch policy.SQLReason(why) {
+	case policy.SQLWrite, policy.SQLLocks:
+		r.Detail = join(r.Detail, "refused: "+words)
+	case policy.SQLFunction:
+		r.Detail = join(r.Detail, "refused: the function "+what+" has effects, or is not known to have none")
+	case policy.SQLLeavesReadOnly:
+		r.Detail = join(r.Detail, "refused: "+words+" would make the session read-write")
+	case policy.SQLSetting:
+		r.Detail = join(r.Detail, "refused: setting "+what+" this way would change how statements are read")
+	case policy.SQLUnparsed:
+		r.Detail = join(r.Detail, "the statement could not be parsed, and what cannot be parsed counts as a write; it may simply hold a syntax error")
+	case policy.SQLTooComplex:
+		r.Detail = join(r.Detail, "the statement is too long or too deeply nested to be parsed, and so counts as a write")
+	}
+	switch why {
+	case codeFunctionCall:
+		r.Detail = join(r.Detail, "refused: a FunctionCall message (large object interface)")
+	case codeEncoding:
+		r.Detail = join(r.Detail, "refused: text beyond ASCII in this client_encoding cannot be parsed reliably; use UTF8")
+	case codeBackslash:
+		r.Detail = join(r.Detail, "refused: a backslash while standard_conforming_strings is off cannot be parsed reliably")
+	case codeMalformed:
+		r.Detail = join(r.Detail, "refused: the message is malformed")
+	}
+	return refusalReport("ERROR", &r)
+}
+
+func join(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "; " + b
+}
+
+// sqlState is the SQLSTATE of a refusal.
+func sqlState(r guard.Reason) string {
+	switch r {
+	case guard.NoCredential:
+		return "25006" // read_only_sql_transaction
+	case guard.Stale:
+		return "FP001"
+	case guard.LeaseVacant:
+		return "FP002"
+	case guard.BackendUnknown:
+		return "FP003"
+	case guard.FenceUnavailable:
+		return "FP004"
+	case guard.FenceRegressed:
+		return "FP005"
+	case guard.FenceConflict:
+		return "FP006"
+	case guard.Unseverable:
+		return "FP007"
+	case guard.WrongElection:
+		return "FP008"
+	case guard.NotAllowed:
+		return "FP009"
+	case guard.InvalidCredential:
+		return "FP010"
+	}
+	return "FP000"
+}
+
+// refusalReport renders a refusal: the DETAIL names the election, the number held, the
+// number that rules and its holder.
+func refusalReport(severity string, r *guard.Refusal) report {
+	var d []string
+	if r.Election != "" && (r.Held != 0 || r.Rules != 0) {
+		s := fmt.Sprintf("Election %q:", r.Election)
+		if r.Held != 0 {
+			s += fmt.Sprintf(" this session holds number %d;", r.Held)
+		}
+		if r.Rules != 0 {
+			s += fmt.Sprintf(" number %d rules", r.Rules)
+			if r.Leader != "" {
+				s += fmt.Sprintf(", held by %q", r.Leader)
+			}
+		}
+		d = append(d, strings.TrimSuffix(s, ";")+".")
+	}
+	if r.Detail != "" {
+		d = append(d, strings.ToUpper(r.Detail[:1])+r.Detail[1:]+".")
+	}
+	return report{severity: severity, code: sqlState(r.Reason), message: r.Message(), detail: strings.Join(d, " "), hint: r.Hint()}
+}

@@ -1,0 +1,186 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/election"
+	"github.com/fenceproxy/fenceproxy/policy"
+	"github.com/fenceproxy/fenceproxy/protocols"
+)
+
+// Defaults of Config.
+const (
+	DefaultMaxInspect     = policy.MaxSQLText
+	DefaultBuffer         = 16 << 10
+	DefaultStartupTimeout = 10 * time.Second
+	DefaultLoginTimeout   = time.Minute
+	DefaultDialTimeout    = 10 * time.Second
+	DefaultAdmitTimeout   = 40 * time.Second
+)
+
+// Config says what a Server serves.
+type Config struct {
+	// Upstream is the server's host:port.
+	Upstream string
+	// Guard admits credentials, and Binder binds sessions.
+	Guard  Admitter
+	Binder Binder
+	// Elections are the elections that clients may present tokens of; empty means
+	// all.
+	Elections []string
+	// DefaultElection is the election of a client that names none; empty means that
+	// it must name one.
+	DefaultElection string
+	// AllowPreparedTransactions lets bound sessions PREPARE TRANSACTION. A prepared
+	// transaction outlives its session: a stale leader can commit it.
+	AllowPreparedTransactions bool
+	// MaxInspect is the longest message, in bytes, whose statement is looked into;
+	// zero means DefaultMaxInspect, which is also the most.
+	MaxInspect int
+	// Buffer is the size in bytes of a session's two read buffers; zero means
+	// DefaultBuffer.
+	Buffer int
+	// StartupTimeout bounds the wait for a client's start-up packet; zero means
+	// DefaultStartupTimeout.
+	StartupTimeout time.Duration
+	// LoginTimeout bounds authentication and the settling of the credential; zero
+	// means DefaultLoginTimeout.
+	LoginTimeout time.Duration
+	// DialTimeout bounds connecting to the server; zero means DefaultDialTimeout.
+	DialTimeout time.Duration
+	// AdmitTimeout bounds one admission and bind; zero means DefaultAdmitTimeout.
+	AdmitTimeout time.Duration
+	// MaxConns and Drain are those of protocols.Serving.
+	MaxConns int
+	Drain    time.Duration
+	// SQL classifies statements; nil means one of the server's own. Servers may
+	// share one, and its cache.
+	SQL *policy.SQL
+	// Logger gets what happens to sessions; nil means to log nothing. No statement
+	// and no token is logged.
+	Logger *slog.Logger
+}
+
+// A Server is the proxy in front of one Postgres server.
+type Server struct{ cfg Config }
+
+// New checks the configuration and fills in its defaults.
+func New(c Config) (*Server, error) {
+	if _, _, err := net.SplitHostPort(c.Upstream); err != nil {
+		return nil, fmt.Errorf("upstream: %w", err)
+	}
+	if c.Guard == nil || c.Binder == nil {
+		return nil, errors.New("a guard and a binder are needed")
+	}
+	for _, id := range append(slices.Clone(c.Elections), c.DefaultElection) {
+		if id == "" && c.DefaultElection == "" {
+			continue
+		}
+		if err := election.CheckID(id); err != nil {
+			return nil, err
+		}
+	}
+	if c.DefaultElection != "" && len(c.Elections) > 0 && !slices.Contains(c.Elections, c.DefaultElection) {
+		return nil, fmt.Errorf("default election %q is not one of the elections", c.DefaultElection)
+	}
+	if c.MaxInspect < 0 || c.MaxInspect > DefaultMaxInspect {
+		return nil, fmt.Errorf("max inspect: %d is not within 0 and %d", c.MaxInspect, DefaultMaxInspect)
+	}
+	if c.MaxInspect == 0 {
+		c.MaxInspect = DefaultMaxInspect
+	}
+	if c.Buffer == 0 {
+		c.Buffer = DefaultBuffer
+	}
+	c.Buffer = max(c.Buffer, 512)
+	for d, def := range map[*time.Duration]time.Duration{
+		&c.StartupTimeout: DefaultStartupTimeout, &c.LoginTimeout: DefaultLoginTimeout,
+		&c.DialTimeout: DefaultDialTimeout, &c.AdmitTimeout: DefaultAdmitTimeout, &c.Drain: protocols.DefaultDrain,
+	} {
+		if *d == 0 {
+			*d = def
+		}
+		if *d < 0 {
+			return nil, errors.New("a timeout is negative")
+		}
+	}
+	if c.SQL == nil {
+		c.SQL = policy.NewSQL(0)
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Server{cfg: c}, nil
+}
+
+// Serve serves the listener's clients until ctx is done or the listener fails, and
+// returns when every session has ended. It returns nil when ctx ended it.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	return protocols.Serve(ctx, l, protocols.Serving{
+		Session: s.session,
+		Refuse: func(c net.Conn) {
+			_, _ = c.Write(report{severity: "FATAL", code: "53300", message: "sorry, the proxy has too many clients already"}.append(nil))
+		},
+		MaxConns: s.cfg.MaxConns,
+		Drain:    s.cfg.Drain,
+	})
+}
+
+// session serves one client: read its start-up packet, connect, and forward.
+func (s *Server) session(ctx context.Context, client net.Conn) {
+	stop := context.AfterFunc(ctx, func() { _ = client.SetReadDeadline(time.Unix(1, 0)) })
+	_ = client.SetReadDeadline(time.Now().Add(s.cfg.StartupTimeout))
+	packet, err := readFirst(client)
+	if !stop() {
+		return // the proxy is shutting down
+	}
+	if err != nil {
+		s.cfg.Logger.Debug("start-up packet", "client", client.RemoteAddr(), "err", err)
+		if e := new(startupError); errors.As(err, &e) {
+			s.reject(client, e)
+		}
+		return
+	}
+	_ = client.SetReadDeadline(time.Time{})
+	if isCancel(packet) {
+		s.cancel(ctx, client, packet)
+		return
+	}
+	start, err := readStartup(packet)
+	if err != nil {
+		e := new(startupError)
+		if errors.As(err, &e) {
+			s.reject(client, e)
+		}
+		return
+	}
+	upstream, err := s.dial(ctx)
+	if err != nil {
+		s.cfg.Logger.Warn("connecting to the server", "upstream", s.cfg.Upstream, "err", err)
+		s.reject(client, &startupError{"08006", "the proxy cannot connect to the server"})
+		return
+	}
+	newSession(s, client, upstream, start).run(ctx)
+}
+
+func (s *Server) dial(ctx context.Context) (*net.TCPConn, error) {
+	d := net.Dialer{Timeout: s.cfg.DialTimeout}
+	c, err := d.DialContext(ctx, "tcp", s.cfg.Upstream)
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.TCPConn), nil
+}
+
+// reject answers a start-up packet with an error.
+func (s *Server) reject(client net.Conn, e *startupError) {
+	_ = client.SetWriteDeadline(time.Now().Add(linger))
+	_, _ = client.Write(report{severity: "FATAL", code: e.code, message: e.message}.append(nil))
+	lingerClose(client)
+}

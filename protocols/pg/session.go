@@ -1,0 +1,465 @@
+package pg
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/election"
+	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/guard/pgfence"
+)
+
+// A session drives a core with two connections. One goroutine, a pump, carries each
+// direction; neither ever waits for the other side's socket, so a peer that does not
+// read stops its own direction alone. The client's pump is the only writer upstream, but
+// while the core is settling; the server's pump is the only writer to the client. The
+// core is never locked during I/O.
+type session struct {
+	cfg      *Config
+	log      *slog.Logger
+	client   net.Conn
+	upstream *net.TCPConn
+	start    *startup
+
+	mu      sync.Mutex
+	changed sync.Cond // the core moved on, for a client's pump that waits
+	core    core
+	permit  Permit // nil until bound
+
+	wg        sync.WaitGroup
+	done      chan struct{} // closed when the server's side is over
+	bindings  []pgfence.Bound
+	serverEOF bool
+}
+
+func newSession(srv *Server, client net.Conn, upstream *net.TCPConn, start *startup) *session {
+	cfg := &srv.cfg
+	var nonce [8]byte
+	rand.Read(nonce[:])
+	s := &session{
+		cfg: cfg, client: client, upstream: upstream, start: start,
+		log:  cfg.Logger.With("client", client.RemoteAddr().String()),
+		done: make(chan struct{}),
+		core: core{
+			sql: cfg.SQL, nonce: markerPrefix + hex.EncodeToString(nonce[:]) + "_", maxInspect: cfg.MaxInspect,
+			allowPrepared: cfg.AllowPreparedTransactions, election: cfg.DefaultElection,
+			elections:   func(id string) bool { return len(cfg.Elections) == 0 || slices.Contains(cfg.Elections, id) },
+			wishAtStart: start.readOnly, wish: start.readOnly,
+		},
+	}
+	s.changed.L = &s.mu
+	return s
+}
+
+// run forwards until both sides are over, and returns when all that it started has ended.
+func (s *session) run(ctx context.Context) {
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		s.shutdown()
+	})
+	late := time.AfterFunc(s.cfg.LoginTimeout, s.loginExpired)
+
+	_ = s.upstream.SetWriteDeadline(time.Now().Add(s.cfg.LoginTimeout))
+	_, err := s.upstream.Write(s.start.packet)
+	_ = s.upstream.SetWriteDeadline(time.Time{})
+	if err == nil {
+		s.wg.Go(func() { s.pumpClient(ctx) })
+		s.pumpServer(ctx)
+	}
+
+	late.Stop()
+	s.mu.Lock()
+	s.core.finish()
+	s.changed.Broadcast()
+	permit := s.permit
+	s.mu.Unlock()
+	close(s.done)
+	endWriting(s.client)
+	s.closeUpstream()
+	if !stop() {
+		<-ended
+	}
+	s.wg.Wait()
+	if permit != nil {
+		permit.Release()
+	}
+	s.unbind()
+}
+
+// closeUpstream closes the server's connection and, for a bound session, waits a little
+// for the server process to end.
+func (s *session) closeUpstream() {
+	if !s.serverEOF && len(s.bindings) > 0 {
+		_ = s.upstream.CloseWrite()
+		_ = s.upstream.SetReadDeadline(time.Now().Add(linger))
+		_, err := io.Copy(io.Discard, s.upstream)
+		s.serverEOF = err == nil
+	}
+	_ = s.upstream.Close()
+}
+
+// unbind forgets the bindings, but only when the server itself closed the connection:
+// a server process that may still run a statement must stay where a takeover finds it.
+func (s *session) unbind() {
+	if !s.serverEOF {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	for _, b := range s.bindings {
+		if err := s.cfg.Binder.Unbind(ctx, b); err != nil {
+			s.log.Debug("unbinding", "pid", b.PID, "err", err)
+		}
+	}
+}
+
+// shutdown ends the session when it comes to rest, and at the latest when the proxy's
+// patience is over.
+func (s *session) shutdown() {
+	s.mu.Lock()
+	s.core.shutdown()
+	s.wake()
+	s.mu.Unlock()
+	t := time.NewTimer(s.cfg.Drain)
+	defer t.Stop()
+	select {
+	case <-s.done:
+	case <-t.C:
+		_ = s.upstream.Close()
+	}
+}
+
+func (s *session) loginExpired() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.core.phase != ready {
+		s.core.end(report{severity: "FATAL", code: "57014", message: "canceling authentication due to timeout"})
+		s.wake()
+	}
+}
+
+// lose ends the session because its permit ended.
+func (s *session) lose(p Permit) {
+	r := refusalOf(p.Err(), p.Term())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.core.over() {
+		return
+	}
+	s.log.Info("session lost its permit", "election", r.Election, "number", r.Held, "rules", r.Rules, "reason", r.Message())
+	s.core.lost(r)
+	s.wake()
+}
+
+// wake makes the pumps look at the core, where it has something to say. Call with mu held.
+func (s *session) wake() {
+	s.changed.Broadcast()
+	if s.core.over() {
+		_ = s.upstream.SetReadDeadline(time.Unix(1, 0))
+		_ = s.client.SetWriteDeadline(time.Now().Add(linger))
+	}
+}
+
+// refusalOf says why a permit for the term is not live.
+func refusalOf(err error, t guard.Term) *guard.Refusal {
+	r := new(guard.Refusal)
+	if !errors.As(err, &r) {
+		// Live turned false before the permit said why: its time ran out.
+		return &guard.Refusal{Reason: guard.BackendUnknown, Election: t.Election, Held: t.Number, Err: err}
+	}
+	c := *r
+	if c.Held == 0 {
+		c.Held = t.Number
+	}
+	return &c
+}
+
+// pumpClient carries the client's messages to the server.
+func (s *session) pumpClient(ctx context.Context) {
+	b := newBuffer(s.cfg.Buffer)
+	for {
+		s.mu.Lock()
+		st := s.core.client(b.bytes())
+		for st.next == wait && st.pass == 0 && len(st.write) == 0 && st.drop == 0 {
+			s.changed.Wait()
+			st = s.core.client(b.bytes())
+		}
+		permit := s.permit
+		s.mu.Unlock()
+
+		if st.pass > 0 || len(st.write) > 0 {
+			// Nothing of a bound session's goes upstream without a live permit. What
+			// is already on its way is what the sever is for.
+			if permit != nil && !permit.Live() {
+				s.lose(permit)
+				continue
+			}
+			_, err := s.upstream.Write(b.bytes()[:st.pass])
+			if err == nil && len(st.write) > 0 {
+				_, err = s.upstream.Write(st.write)
+			}
+			if err != nil {
+				// What the server said before it went is still to be read.
+				_, _ = io.Copy(io.Discard, s.client)
+				return
+			}
+		}
+		b.take(st.pass + st.drop)
+		switch st.next {
+		case read:
+			if err := b.fill(s.client, st.need); err != nil {
+				if errors.Is(err, net.ErrClosed) {
+					_ = s.upstream.Close()
+				} else {
+					// The server ends when it has answered what it got.
+					_ = s.upstream.CloseWrite()
+				}
+				return
+			}
+		case admit:
+			s.admitLater(ctx)
+		case stop:
+			if !s.isOver() {
+				_ = s.upstream.CloseWrite()
+			}
+			_, _ = io.Copy(io.Discard, s.client)
+			return
+		}
+	}
+}
+
+func (s *session) isOver() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.core.over()
+}
+
+// pumpServer carries the server's messages to the client.
+func (s *session) pumpServer(ctx context.Context) {
+	b := newBuffer(s.cfg.Buffer)
+	hurried := false
+	for {
+		s.mu.Lock()
+		st := s.core.server(b.bytes())
+		s.changed.Broadcast()
+		s.mu.Unlock()
+
+		if st.pass > 0 {
+			if _, err := s.client.Write(b.bytes()[:st.pass]); err != nil {
+				return
+			}
+		}
+		b.take(st.pass + st.drop)
+		if len(st.write) > 0 {
+			if _, err := s.client.Write(st.write); err != nil {
+				return
+			}
+		}
+		switch st.next {
+		case read:
+			err := b.fill(s.upstream, st.need)
+			switch {
+			case err == nil:
+			case errors.Is(err, os.ErrDeadlineExceeded) && !hurried:
+				// Something has to be said to the client. In the middle of a message
+				// that can only be done after its rest.
+				_ = s.upstream.SetReadDeadline(time.Time{})
+				if hurried = s.isOver(); hurried {
+					_ = s.upstream.SetReadDeadline(time.Now().Add(linger))
+				}
+			default:
+				s.serverEOF = errors.Is(err, io.EOF)
+				return
+			}
+		case admit:
+			if !s.settle(ctx) {
+				return
+			}
+		case ask:
+			r := s.whySevered(ctx)
+			s.mu.Lock()
+			last := s.core.severed(r)
+			s.mu.Unlock()
+			if !s.say(last) {
+				return
+			}
+		case stop:
+			return
+		}
+	}
+}
+
+func (s *session) say(b []byte) bool {
+	_, err := s.client.Write(b)
+	return err == nil
+}
+
+// settle decides, after login and before the client's first message, whether the session
+// may write.
+func (s *session) settle(ctx context.Context) bool {
+	r := s.presented()
+	if r == nil && !s.core.token.IsZero() {
+		r = s.admit(ctx)
+		if r == nil {
+			s.mu.Lock()
+			inject := s.core.bound(s.permit.Term(), s.allowsPrepared())
+			s.mu.Unlock()
+			_, err := s.upstream.Write(inject)
+			return err == nil
+		}
+	}
+	s.mu.Lock()
+	b := s.core.notBound(r)
+	s.changed.Broadcast()
+	s.mu.Unlock()
+	return s.say(b)
+}
+
+// presented takes the credential of the start-up packet.
+func (s *session) presented() *guard.Refusal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if id := s.start.election; id != "" {
+		if err := election.CheckID(id); err != nil {
+			return &guard.Refusal{Reason: guard.InvalidCredential, Detail: err.Error()}
+		}
+		s.core.election = id
+	}
+	if s.start.token == "" {
+		return nil
+	}
+	t, err := election.ParseToken(s.start.token)
+	s.start.token = ""
+	if err != nil {
+		return &guard.Refusal{Reason: guard.InvalidCredential, Election: s.core.election, Detail: err.Error()}
+	}
+	s.core.token = t
+	_, r := s.core.credential()
+	return r
+}
+
+// admitLater settles a credential that SET fence.… completed.
+func (s *session) admitLater(ctx context.Context) {
+	r := s.admit(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r != nil {
+		s.core.notBound(r)
+	} else {
+		s.core.bound(s.permit.Term(), s.allowsPrepared())
+	}
+}
+
+func (s *session) allowsPrepared() bool {
+	return len(s.bindings) > 0 && s.bindings[len(s.bindings)-1].PreparedTransactions
+}
+
+// bindTries is how often an admission is repeated when the fence moves meanwhile.
+const bindTries = 3
+
+// admit asks for a permit and binds the upstream connection to its term. Only then is
+// the permit set, and watched.
+func (s *session) admit(ctx context.Context) *guard.Refusal {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.AdmitTimeout)
+	defer cancel()
+	cred, r := s.core.credential()
+	if r != nil {
+		return r
+	}
+	backend := pgfence.Backend{PID: s.core.pid, Addr: localAddr(s.upstream)}
+	for try := range bindTries {
+		var p Permit
+		p, err := s.cfg.Guard.Admit(ctx, cred)
+		if err != nil {
+			return s.refused(err, cred)
+		}
+		b, err := s.cfg.Binder.Bind(ctx, backend, p.Term(), p.Record())
+		if err != nil {
+			if errors.Is(err, guard.ErrConflict) {
+				p.Invalidate()
+			}
+			p.Release()
+			if errors.Is(err, guard.ErrConflict) && try < bindTries-1 {
+				continue
+			}
+			return s.refused(err, cred)
+		}
+		s.bindings = append(s.bindings, b)
+		// The permit may have ended while the bind was under way.
+		if !p.Live() {
+			r := refusalOf(p.Err(), p.Term())
+			p.Release()
+			return s.refused(r, cred)
+		}
+		s.mu.Lock()
+		s.permit = p
+		s.mu.Unlock()
+		s.wg.Go(func() {
+			select {
+			case <-p.Done():
+				s.lose(p)
+			case <-s.done:
+			}
+		})
+		s.log.Info("session bound", "election", b.Election, "number", p.Term().Number, "pid", b.PID)
+		return nil
+	}
+	return nil // not reached
+}
+
+// refused turns an error of the guard or the binder into a refusal.
+func (s *session) refused(err error, c guard.Credential) *guard.Refusal {
+	r := new(guard.Refusal)
+	if !errors.As(err, &r) {
+		r = &guard.Refusal{Reason: guard.FenceUnavailable, Election: c.Election, Err: err}
+	}
+	s.log.Info("credential refused", "election", r.Election, "held", r.Held, "rules", r.Rules, "reason", r.Error())
+	return r
+}
+
+// whySevered says why the server ended a bound session: a refusal when a takeover
+// did it, nil when it was the server's own will.
+func (s *session) whySevered(ctx context.Context) *guard.Refusal {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	p := s.permit
+	t := p.Term()
+	if !p.Live() {
+		return refusalOf(p.Err(), t)
+	}
+	rec, err := s.cfg.Binder.Read(ctx, t.Election)
+	switch {
+	case err == nil && rec.Highest > t.Number:
+		r := &guard.Refusal{Reason: guard.Stale, Election: t.Election, Held: t.Number, Rules: rec.Highest}
+		s.log.Info("session severed", "election", r.Election, "number", r.Held, "rules", r.Rules)
+		return r
+	case err == nil:
+		return nil
+	}
+	select {
+	case <-p.Done():
+		return refusalOf(p.Err(), t)
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+func localAddr(c *net.TCPConn) netip.AddrPort {
+	a, ok := c.LocalAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	ap := a.AddrPort()
+	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+}

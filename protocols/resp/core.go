@@ -1,0 +1,184 @@
+package resp
+
+import (
+	"github.com/fenceproxy/fenceproxy/election"
+	"github.com/fenceproxy/fenceproxy/guard"
+)
+
+// A core is one session's protocol: bytes from either side go in, bytes for either
+// side and questions come out. It does no I/O, starts nothing and knows no clock. The
+// shell calls it from one goroutine at a time, writes up to the server and down to the
+// client, and empties both.
+//
+// Its state towards the fence:
+//
+//	reader --credential, server's yes--> binding --every check passed--> bound
+//	   ^  ^------------refused--------------/                             |
+//	   |-------------------- RESET, FENCE UNBIND -------------------------|
+//	   any --permit ended, connection in doubt--> ended                   |
+//	                                               ^---permit ended-------/
+//
+// INVARIANT: writes of the client's are put into up in the state bound only, and
+// bound is entered only from the shell's answer that the permit still lives, after the
+// server answered every step of the bind as it must.
+//
+// INVARIANT: while the state is bound, nothing is put into up that removes or changes
+// the connection's name: a takeover finds bound connections by their names.
+type core struct {
+	cfg coreConfig
+
+	up   []byte // for the server
+	down []byte // for the client
+	ask  question
+
+	cmd    collector // the client's command under way, while it is held
+	stream streamer  // or while it is passed on, or dropped, in pieces
+	served served    // the server's reply under way
+
+	conn    connState
+	flow    flow
+	bound   *binding       // not nil: the session may write
+	refusal *guard.Refusal // why it may not, while bound is nil
+	again   *credential    // to bind with after the next successful AUTH
+
+	bindErr *guard.Refusal // why the last FENCE BIND failed; nil: it did not
+	named   bool           // the connection may carry a bound name
+	unasked bool           // the shell could not ask what the command is
+
+	sentinels uint64 // how many were sent
+	dead      bool   // the server was made to end the session: drop what the client sends
+	poison    string // replaces the server's protocol error, if not empty
+	ended     bool   // at the next reply boundary: send last and close
+	last      []byte
+	closed    bool // everything for the client is in down: write it and close
+}
+
+// coreConfig is what a core is told once.
+type coreConfig struct {
+	nonce     string // random, for this session alone; see substitute
+	election  string // the listener's default election, or empty
+	serves    func(election string) bool
+	fenceDB   int
+	localAddr string // of our end of the connection upstream, as CLIENT INFO shows it
+	commands  commandTable
+}
+
+// A commandTable knows the server's commands by lower-case name.
+type commandTable interface {
+	// lookup returns the command; known is false when the server must be asked first. A
+	// nil command that is known does not exist.
+	lookup(name []byte) (c *command, known bool)
+}
+
+// A binding is what ties the session's connection to a term.
+type binding struct {
+	term       guard.Term
+	credential credential
+	name       string // the connection's name
+	key        string // the fence's key
+	value      string // what it must hold
+}
+
+// connState is the state of the connection upstream, as far as it matters here.
+type connState struct {
+	proto    int // 2 or 3
+	multi    bool
+	watch    bool // the client watches keys
+	replyOff bool
+	skipNext bool // CLIENT REPLY SKIP came last
+	monitor  bool
+	quit     bool // QUIT was passed on: the server will close
+	name     ownName
+	inMulti  *ownName // a name given inside MULTI, which counts at EXEC
+}
+
+// An ownName is the name that the client gave its connection.
+type ownName struct {
+	set  bool
+	name string
+}
+
+// question is what the core needs to know before it reads more from the client.
+type question struct {
+	kind       questionKind
+	credential guard.Credential // for askAdmit
+	command    string           // for askCommand
+	renew      bool             // for askAdmit: the fence was not as the permit said
+}
+
+type questionKind uint8
+
+const (
+	askNothing questionKind = iota
+	askAdmit                // admit the credential; answer with admitted
+	askLive                 // does the permit still live? answer with confirmed
+	askCommand              // what is this command? answer by the table, then clear ask
+)
+
+func newCore(cfg coreConfig) *core {
+	c := &core{cfg: cfg}
+	c.conn.proto = 2
+	c.cmd.reset()
+	c.refusal = &guard.Refusal{Reason: guard.NoCredential, Election: cfg.election}
+	return c
+}
+
+// waiting reports whether the core takes no bytes from the client now: it waits for the
+// server or for the shell's answer.
+func (c *core) waiting() bool {
+	return !c.ended && (c.flow.step != stepNone || c.ask.kind != askNothing)
+}
+
+// holds reports whether the core still uses the permit that it was last given.
+func (c *core) holds() bool { return c.bound != nil || c.flow.binding != nil }
+
+// asked takes in that the shell asked the server what a command is, or could not.
+func (c *core) asked(ok bool) {
+	c.ask = question{}
+	c.unasked = !ok
+}
+
+// drain ends the session once the replies that are owed have come.
+func (c *core) drain() {
+	conn := &c.conn
+	if c.waiting() || c.dead || len(c.cmd.held) > 0 || c.stream.active || conn.replyOff || conn.skipNext || conn.monitor {
+		c.end("")
+		return
+	}
+	c.flow = flow{step: stepFinish, sentinel: c.sentinel()}
+}
+
+// unbind makes the session a reader. The shell releases the permit.
+func (c *core) unbind(why *guard.Refusal) {
+	c.bound = nil
+	c.refusal = why
+}
+
+// end makes the session close at the next reply boundary, after the line given. From
+// now on nothing of the client's is put into up.
+func (c *core) end(line string) {
+	if c.ended {
+		return
+	}
+	c.ended = true
+	c.up = c.up[:0]
+	c.last = []byte(line)
+	c.bound = nil
+	if c.served.between() {
+		c.close()
+	}
+}
+
+func (c *core) close() {
+	if !c.closed {
+		c.closed = true
+		c.down = append(c.down, c.last...)
+	}
+}
+
+// A credential is what the client presented, checked as far as that goes without asking.
+type credential struct {
+	election string
+	token    election.Token
+	refusal  *guard.Refusal // it cannot be asked for at all
+}

@@ -1,0 +1,79 @@
+package resp
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/fenceproxy/fenceproxy/election"
+	"github.com/fenceproxy/fenceproxy/guard"
+)
+
+// splitUser takes a credential out of a user name of the form
+// "name;election=...;token=...", where each part but the token may be missing. It
+// returns the user name for the server, and nil where there is no credential.
+//
+// INVARIANT: what is returned as the user never holds a token's text.
+func (c *core) splitUser(s string) (user string, cred *credential) {
+	user, rest, found := strings.Cut(s, ";")
+	switch {
+	case isCredentialPart(user):
+		user, rest = "", s
+	case !found || !strings.Contains(";"+rest, ";election=") && !strings.Contains(";"+rest, ";token="):
+		return s, nil
+	}
+	var electionID, token string
+	var bad error
+	for part := range strings.SplitSeq(rest, ";") {
+		key, value, _ := strings.Cut(part, "=")
+		switch {
+		case key == "election" && electionID == "":
+			electionID = value
+		case key == "token" && token == "":
+			token = value
+		default:
+			bad = errUserName
+		}
+	}
+	if user == "" {
+		user = "default"
+	}
+	cred = c.credential(electionID, token)
+	if bad != nil && cred.refusal == nil {
+		cred.refusal = &guard.Refusal{Reason: guard.InvalidCredential, Election: cred.election, Detail: bad.Error()}
+	}
+	return user, cred
+}
+
+var errUserName = errors.New(`after the user name, each of ";election=" and ";token=" may stand once, and nothing else`)
+
+func isCredentialPart(s string) bool {
+	return strings.HasPrefix(s, "election=") || strings.HasPrefix(s, "token=")
+}
+
+// credential checks what the client presented. An empty election means the listener's
+// default.
+func (c *core) credential(electionID, token string) *credential {
+	if electionID == "" {
+		electionID = c.cfg.election
+	}
+	if electionID == "" {
+		return &credential{refusal: &guard.Refusal{Reason: guard.InvalidCredential,
+			Detail: "it names no election, and this listener has no default one"}}
+	}
+	if err := election.CheckID(electionID); err != nil {
+		return &credential{refusal: &guard.Refusal{Reason: guard.InvalidCredential, Err: err,
+			Detail: "the election id must be 1 to 128 characters of A-Z a-z 0-9 . _ - : /"}}
+	}
+	cred := &credential{election: electionID}
+	t, err := election.ParseToken(token)
+	switch {
+	case err != nil:
+		cred.refusal = &guard.Refusal{Reason: guard.InvalidCredential, Election: electionID, Err: err,
+			Detail: fmt.Sprintf("the token must be 16 to %d characters of A-Z a-z 0-9 - _ . ~", election.MaxTokenLen)}
+	case !c.cfg.serves(electionID):
+		cred.refusal = &guard.Refusal{Reason: guard.WrongElection, Election: electionID}
+	}
+	cred.token = t
+	return cred
+}

@@ -1,0 +1,405 @@
+package resp
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+
+	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/guard/redisfence"
+)
+
+// A flow is what the core does with the server while the client's bytes wait: see whether
+// AUTH or HELLO succeeds, and bind.
+//
+//	settle -> authenticate -> (admit) -> look -> check -> name -> (live) -> bound
+//	settle ------------------^            |       |  ^              |
+//	                                      v       v  |              v
+//	                                  refused <- undo-/           ended
+//
+// settle and authenticate end when a sentinel's answer comes. In the steps from look on,
+// no other reply is owed, so that the next ones are the answers to what was sent.
+type flow struct {
+	step  step
+	own   bool // FENCE BIND: the client awaits our answer
+	hello bool
+	auth  bool        // AUTH or HELLO is under way
+	cred  *credential // to bind with
+
+	sentinel           uint64 // whose answer ends the step
+	erred, aMap, anArr bool   // replies seen while authenticating
+	name               *ownName
+
+	binding *binding
+	db      int      // the client's database
+	owed    int      // replies that the step still lacks
+	replies [][]byte // that it has
+	tries   int
+	failed  *guard.Refusal // why, while undoing
+}
+
+type step uint8
+
+const (
+	stepNone         step = iota
+	stepSettle            // wait until every earlier reply has come
+	stepAuthenticate      // wait until AUTH's or HELLO's has
+	stepAdmit             // the guard is asked
+	stepLook              // CLIENT INFO: is this connection one that can be bound?
+	stepCheck             // WATCH and GET: is the fence the permit's?
+	stepName              // MULTI, CLIENT SETNAME, EXEC
+	stepUndo              // UNWATCH, and back to the client's database
+	stepUnname            // take an earlier bound name off
+	stepLive              // does the permit still live?
+	stepFinish            // the last sentinel of a session that is drained
+)
+
+// maxTries is how often a bind looks anew at a fence that was not as the permit said.
+const maxTries = 3
+
+// maxAnswer bounds what is kept of one answer in a flow.
+const maxAnswer = 16 << 10
+
+// captures reports whether the next replies are answers in a flow, not the client's.
+func (s step) captures() bool { return s >= stepLook && s <= stepUnname }
+
+// authenticate sends AUTH or HELLO and learns whether it succeeded.
+func (c *core) authenticate(cmd []byte, f flow) {
+	f.auth = true
+	f.step, f.sentinel = stepSettle, c.sentinel()
+	c.up = append(c.up, cmd...)
+	c.sentinel()
+	c.conn.skipNext = false
+	c.flow = f
+}
+
+// bind begins to bind with the credential, once every earlier reply has come.
+func (c *core) bind(cred *credential) {
+	c.flow.cred = cred
+	c.flow.step, c.flow.sentinel = stepSettle, c.sentinel()
+}
+
+// reached takes in a sentinel's answer.
+func (c *core) reached(n uint64) {
+	f := &c.flow
+	if n < f.sentinel {
+		return
+	}
+	switch f.step {
+	case stepSettle:
+		if f.auth {
+			f.step, f.sentinel = stepAuthenticate, n+1
+			return
+		}
+		c.admit(false)
+	case stepAuthenticate:
+		c.authenticated()
+	case stepFinish:
+		c.end("")
+	}
+}
+
+// authenticated looks at what AUTH or HELLO answered.
+func (c *core) authenticated() {
+	f := c.flow
+	c.flow = flow{}
+	if f.erred {
+		return
+	}
+	if f.hello {
+		switch {
+		case f.aMap:
+			c.conn.proto = 3
+		case f.anArr:
+			c.conn.proto = 2
+		}
+		if f.name != nil {
+			c.conn.name = *f.name
+		}
+	}
+	cred := f.cred
+	if cred == nil {
+		cred = c.again
+	}
+	if cred != nil {
+		c.flow.cred = cred
+		c.admit(false)
+	}
+}
+
+// admit asks the guard.
+func (c *core) admit(renew bool) {
+	f := &c.flow
+	f.binding, f.replies = nil, nil
+	// From here on the session writes only with the new credential.
+	c.unbind(&guard.Refusal{Reason: guard.NoCredential, Election: f.cred.election})
+	c.again = nil
+	if f.cred.refusal != nil {
+		c.fail(f.cred.refusal)
+		return
+	}
+	f.step = stepAdmit
+	c.ask = question{kind: askAdmit, renew: renew,
+		credential: guard.Credential{Election: f.cred.election, Token: f.cred.token}}
+}
+
+// admitted takes the guard's answer: a term to bind to, or a refusal.
+func (c *core) admitted(b *binding, refusal *guard.Refusal) {
+	c.ask = question{}
+	if c.flow.step != stepAdmit || c.ended {
+		return
+	}
+	if refusal != nil {
+		c.fail(refusal)
+		return
+	}
+	b.credential = *c.flow.cred
+	c.flow.binding = b
+	c.send(stepLook, [][]string{{"CLIENT", "INFO"}})
+}
+
+// send puts a step's commands into up and awaits as many answers.
+func (c *core) send(s step, cmds [][]string) {
+	f := &c.flow
+	f.step, f.owed, f.replies = s, len(cmds), f.replies[:0]
+	for _, cmd := range cmds {
+		c.up = appendCommand(c.up, cmd...)
+	}
+}
+
+// answered takes in an answer to what the step sent. More bytes than maxAnswer come cut.
+func (c *core) answered(reply []byte) {
+	f := &c.flow
+	f.replies = append(f.replies, bytes.Clone(reply))
+	if f.owed--; f.owed > 0 {
+		return
+	}
+	switch f.step {
+	case stepLook:
+		c.look(f.replies[0])
+	case stepCheck:
+		c.check(f.replies)
+	case stepName:
+		c.nameGiven(f.replies)
+	case stepUndo:
+		c.undone(f.replies)
+	case stepUnname:
+		c.finish(f.failed)
+	}
+}
+
+// look judges the connection by CLIENT INFO.
+func (c *core) look(reply []byte) {
+	f := &c.flow
+	if r := c.unfit(reply); r != nil {
+		if r.Reason == guard.NoCredential && !f.own {
+			c.again = f.cred
+		}
+		c.fail(r)
+		return
+	}
+	cmds := [][]string{{"WATCH", f.binding.key}, {"GET", f.binding.key}}
+	if f.db != c.cfg.fenceDB {
+		cmds = append([][]string{{"SELECT", strconv.Itoa(c.cfg.fenceDB)}}, cmds...)
+	}
+	c.send(stepCheck, cmds)
+}
+
+// unfit says why the connection that CLIENT INFO describes cannot be bound, or nil.
+func (c *core) unfit(reply []byte) *guard.Refusal {
+	f := &c.flow
+	refuse := func(why guard.Reason, detail string) *guard.Refusal {
+		return &guard.Refusal{Reason: why, Election: f.cred.election, Held: f.binding.term.Number, Detail: detail}
+	}
+	switch {
+	case bytes.HasPrefix(reply, []byte("-NOAUTH")):
+		return refuse(guard.NoCredential, "authenticate first")
+	case bytes.HasPrefix(reply, []byte("-NOPERM")):
+		return refuse(guard.FenceUnavailable, lacksRights)
+	case len(reply) == 0 || reply[0] != '$' && reply[0] != '=':
+		return refuse(guard.NotAllowed, "a session cannot be bound while it is inside MULTI or, in RESP2, subscribed")
+	}
+	info := infoFields(reply)
+	db, err := strconv.Atoi(info["db"])
+	if err != nil {
+		return refuse(guard.Unseverable, "the server does not say which database the session is in")
+	}
+	f.db = db
+	switch {
+	case info["addr"] != c.cfg.localAddr:
+		// INVARIANT: what is named is this very connection. Behind a pooler it would be
+		// one that other sessions use, or will.
+		return refuse(guard.Unseverable, "the server sees another client address than ours: something stands between the proxy and the server")
+	case info["multi"] != "-1":
+		return refuse(guard.NotAllowed, "a session cannot be bound inside MULTI")
+	case info["watch"] != "" && info["watch"] != "0":
+		return refuse(guard.NotAllowed, "a session cannot be bound while it watches keys")
+	}
+	if name := info["name"]; !strings.HasPrefix(name, redisfence.Prefix) {
+		c.conn.name = ownName{set: name != "", name: name}
+	}
+	return nil
+}
+
+const lacksRights = "the user lacks rights that a bind needs: +client|info +client|setname +watch +get +multi +exec +unwatch +select, and to read the fence's key"
+
+// infoFields reads the answer to CLIENT INFO.
+func infoFields(reply []byte) map[string]string {
+	m := make(map[string]string)
+	for field := range strings.FieldsSeq(string(reply)) {
+		// A verbatim string begins with "txt:id=...".
+		if key, value, ok := strings.Cut(strings.TrimPrefix(field, "txt:"), "="); ok {
+			m[key] = value
+		}
+	}
+	return m
+}
+
+// check compares the fence with the permit's record. WATCH came first: what GET shows
+// is what EXEC will find, or EXEC does nothing.
+func (c *core) check(replies [][]byte) {
+	f := &c.flow
+	get := replies[len(replies)-1]
+	for _, r := range replies[:len(replies)-1] {
+		if !isOK(r) {
+			c.undo(c.rights())
+			return
+		}
+	}
+	switch {
+	case bytes.Equal(get, appendBulk(nil, f.binding.value)):
+		// INVARIANT: the whole record is equal: number, holder, severed, and the raise.
+		cmds := [][]string{{"MULTI"}, {"CLIENT", "SETNAME", f.binding.name}, {"EXEC"}}
+		c.named = true
+		c.send(stepName, c.andBack(cmds))
+	case len(get) > 0 && get[0] == '-':
+		c.undo(c.rights())
+	default:
+		c.undo(nil)
+	}
+}
+
+func (c *core) rights() *guard.Refusal {
+	f := &c.flow
+	return &guard.Refusal{Reason: guard.FenceUnavailable, Election: f.cred.election, Held: f.binding.term.Number, Detail: lacksRights}
+}
+
+// andBack appends the way back to the client's database.
+func (c *core) andBack(cmds [][]string) [][]string {
+	if db := c.flow.db; db != c.cfg.fenceDB {
+		cmds = append(cmds, []string{"SELECT", strconv.Itoa(db)})
+	}
+	return cmds
+}
+
+// undo leaves the connection as the client had it, and then fails, or tries again where
+// the fence was not as the permit said.
+func (c *core) undo(why *guard.Refusal) {
+	c.flow.failed = why
+	c.send(stepUndo, c.andBack([][]string{{"UNWATCH"}}))
+}
+
+func (c *core) undone(replies [][]byte) {
+	f := &c.flow
+	for _, r := range replies {
+		if !isOK(r) && f.failed == nil {
+			c.doubt("the connection could not be put back as it was")
+			return
+		}
+	}
+	if f.failed != nil {
+		if n := len(replies); n > 1 && !isOK(replies[n-1]) && f.db != c.cfg.fenceDB {
+			c.doubt("the connection could not be put back into its database")
+			return
+		}
+		c.fail(f.failed)
+		return
+	}
+	c.tryAgain()
+}
+
+// tryAgain admits anew: the fence is not the permit's any more.
+func (c *core) tryAgain() {
+	f := &c.flow
+	if f.tries++; f.tries < maxTries {
+		c.admit(true)
+		return
+	}
+	c.fail(&guard.Refusal{Reason: guard.FenceUnavailable, Election: f.cred.election, Held: f.binding.term.Number,
+		Detail: "the fence changed at each of several attempts to bind"})
+}
+
+// nameGiven looks at what MULTI, CLIENT SETNAME, EXEC and perhaps SELECT answered. Unless
+// it is certain that the name was given, or was not, the connection ends.
+func (c *core) nameGiven(replies [][]byte) {
+	multi, set, exec := replies[0], replies[1], replies[2]
+	back := len(replies) < 4 || isOK(replies[3])
+	switch {
+	case !isOK(multi) || !back:
+	case string(set) == "+QUEUED\r\n" && string(exec) == "*1\r\n+OK\r\n":
+		c.flow.step = stepLive
+		c.ask = question{kind: askLive}
+		return
+	case string(set) == "+QUEUED\r\n" && isNull(exec):
+		c.tryAgain()
+		return
+	case set[0] == '-' && bytes.HasPrefix(exec, []byte("-EXECABORT")):
+		c.fail(c.rights())
+		return
+	}
+	c.doubt("the server's answers to the bind were not as they must be")
+}
+
+// confirmed takes the shell's answer whether the permit still lives: the last look
+// before the client's next byte.
+func (c *core) confirmed(live bool, refusal *guard.Refusal) {
+	c.ask = question{}
+	if c.flow.step != stepLive || c.ended {
+		return
+	}
+	if !live {
+		c.end(refusalLine(refusal))
+		return
+	}
+	c.bound = c.flow.binding
+	c.finish(nil)
+}
+
+// fail ends the flow with a refusal: the session is a reader. A name that an earlier bind
+// gave is taken off first.
+func (c *core) fail(r *guard.Refusal) {
+	if c.named && c.again == nil {
+		c.named = false
+		c.flow.failed = r
+		c.send(stepUnname, [][]string{{"CLIENT", "SETNAME", c.conn.name.name}})
+		return
+	}
+	c.finish(r)
+}
+
+// finish ends the flow.
+func (c *core) finish(r *guard.Refusal) {
+	own := c.flow.own
+	c.flow = flow{}
+	if r != nil {
+		c.refusal = r
+	}
+	if own {
+		c.bindErr = r
+		c.substitute(codeBind, fenceCommand)
+	}
+}
+
+// doubt ends a session whose connection may or may not carry a name.
+func (c *core) doubt(what string) {
+	f := &c.flow
+	c.end(refusalLine(&guard.Refusal{Reason: guard.FenceUnavailable, Election: f.cred.election,
+		Held: f.binding.term.Number, Detail: what + "; the connection is closed"}))
+}
+
+func isOK(reply []byte) bool { return string(reply) == "+OK\r\n" }
+
+func isNull(reply []byte) bool {
+	s := string(reply)
+	return s == "*-1\r\n" || s == "$-1\r\n" || s == "_\r\n"
+}

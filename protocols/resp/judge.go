@@ -1,0 +1,255 @@
+package resp
+
+import (
+	"bytes"
+
+	"github.com/fenceproxy/fenceproxy/guard/redisfence"
+	"github.com/fenceproxy/fenceproxy/policy"
+)
+
+// fencePrefix begins the keys of fences. Nobody writes them through the proxy.
+const fencePrefix = redisfence.Prefix + "{"
+
+func isFenceKey(arg []byte) bool { return bytes.HasPrefix(arg, []byte(fencePrefix)) }
+
+// identify finds the command with that name. known is false when the shell must ask the
+// server first. bad is not zero when the command cannot be judged at all.
+func (c *core) identify(name []byte) (cmd *command, known bool, bad code) {
+	var buf [maxName]byte
+	name = lowered(&buf, name)
+	switch string(name) {
+	case "fence":
+		return fenceCommand, true, 0
+	case "host:", "post":
+		return hostCommand, true, 0
+	}
+	cmd, known = c.cfg.commands.lookup(name)
+	if known {
+		return cmd, true, 0
+	}
+	if c.unasked {
+		c.unasked = false
+		return nil, true, codeUnasked
+	}
+	c.ask = question{kind: askCommand, command: string(name)}
+	return nil, false, 0
+}
+
+// command judges a whole command and puts it, or what takes its place, into up. It
+// reports false when the shell must be asked first: give it the command again then.
+func (c *core) command(raw []byte, s *scanner) bool {
+	name := s.arg(raw, 0)
+	if len(name) > maxName {
+		c.substitute(codeUnknown, nil)
+		return true
+	}
+	cmd, known, bad := c.identify(name)
+	switch {
+	case !known:
+		return false
+	case bad != 0:
+		c.substitute(bad, nil)
+		return true
+	}
+	if cmd != nil && cmd.Container && s.argc > 1 {
+		word := s.arg(raw, 1)
+		if len(word) > maxName {
+			c.substitute(codeUnknown, cmd)
+			return true
+		}
+		var buf [maxName]byte
+		cmd = cmd.sub(lowered(&buf, word))
+	}
+	if cmd != nil && cmd.verb != verbNone && c.special(cmd, raw, s) {
+		return true
+	}
+	code := c.verdict(cmd)
+	if code == 0 && c.touchesFence(cmd, raw, s.argc) {
+		code = codeFenceKey
+	}
+	if code != 0 {
+		c.substitute(code, cmd)
+		return true
+	}
+	c.up = append(c.up, raw...)
+	c.passed(cmd, s.argc)
+	return true
+}
+
+// verdict says why the session may not send the command, or zero. No command is one
+// that the server does not know: a write.
+//
+// INVARIANT: zero for a write only while the session is bound.
+func (c *core) verdict(cmd *command) code {
+	class := policy.RedisWrite
+	if cmd != nil {
+		class = cmd.Class
+	}
+	switch {
+	case class == policy.RedisRead:
+		return 0
+	case class == policy.RedisRefused:
+		return codeNotAllowed
+	case c.bound != nil && (class == policy.RedisWrite || class == policy.RedisLeader):
+		return 0
+	case class == policy.RedisLeader:
+		return codeLeader
+	case cmd == nil:
+		return codeUnknown
+	}
+	return codeWrite
+}
+
+// mustLook reports whether argument i of n may be a key that the command writes.
+func (c *core) mustLook(cmd *command, i, n int) bool {
+	if cmd == nil {
+		return i > 0
+	}
+	return cmd.Class == policy.RedisWrite && cmd.KeyAt(i, n)
+}
+
+// touchesFence reports whether a whole command that writes names a fence's key.
+func (c *core) touchesFence(cmd *command, raw []byte, argc int) bool {
+	if cmd != nil && cmd.Class != policy.RedisWrite {
+		return false
+	}
+	if !bytes.Contains(raw, []byte(fencePrefix)) {
+		return false
+	}
+	_, pos, _ := scanHead(raw, 0, '*')
+	for i := range argc {
+		size, at, f := scanHead(raw, pos, '$')
+		if f != foundWhole {
+			return true // cannot be: raw is whole
+		}
+		pos = at + int(size) + 2
+		if c.mustLook(cmd, i, argc) && isFenceKey(raw[at:at+int(size)]) {
+			return true
+		}
+	}
+	return false
+}
+
+// passed takes in what a command that is wholly in up does to the connection.
+func (c *core) passed(cmd *command, argc int) {
+	conn := &c.conn
+	conn.skipNext = false
+	if cmd == nil {
+		return
+	}
+	switch cmd.verb {
+	case verbQuit:
+		conn.quit = true
+	case verbMulti:
+		conn.multi = true
+	case verbExec, verbDiscard:
+		if argc != 1 {
+			return
+		}
+		// Without MULTI both are errors that leave the watched keys watched.
+		if conn.multi {
+			conn.watch = false
+			if conn.inMulti != nil && cmd.verb == verbExec {
+				conn.name = *conn.inMulti
+			}
+		}
+		conn.multi, conn.inMulti = false, nil
+	case verbWatch:
+		conn.watch = conn.watch || !conn.multi && argc > 1
+	case verbUnwatch:
+		conn.watch = conn.watch && conn.multi
+	case verbMonitor:
+		conn.monitor = true
+	}
+}
+
+// special deals with commands that need more than a verdict. It reports false when the
+// command is to be judged like any other.
+func (c *core) special(cmd *command, raw []byte, s *scanner) bool {
+	switch cmd.verb {
+	case verbFence:
+		c.fenceCommand(raw, s)
+	case verbAuth:
+		return c.auth(raw, s)
+	case verbHello:
+		return c.hello(raw, s)
+	case verbReset:
+		return s.argc == 1 && c.resets()
+	case verbSetName:
+		return s.argc == 3 && c.setName(s.arg(raw, 2), cmd)
+	case verbGetName:
+		return s.argc == 2 && c.getName()
+	case verbReply:
+		return s.argc == 3 && c.reply(s.arg(raw, 2), raw)
+	default:
+		return false
+	}
+	return true
+}
+
+// reply follows CLIENT REPLY. Inside MULTI it takes effect in the middle of EXEC's
+// reply; replies are then not relied on until CLIENT REPLY ON or RESET.
+func (c *core) reply(mode, raw []byte) bool {
+	conn := &c.conn
+	c.up = append(c.up, raw...)
+	conn.skipNext = false
+	switch {
+	case equalFold(mode, "off"):
+		conn.replyOff = true
+	case equalFold(mode, "skip"):
+		conn.replyOff = conn.replyOff || conn.multi
+		conn.skipNext = !conn.replyOff
+	case equalFold(mode, "on"):
+		conn.replyOff = conn.replyOff && conn.multi
+	}
+	return true
+}
+
+// setName keeps the name of a bound connection: the client's own name is remembered,
+// and the bound one set again, so that the server answers, and counts in MULTI, as ever.
+func (c *core) setName(name []byte, cmd *command) bool {
+	switch {
+	case c.bound == nil && bytes.HasPrefix(name, []byte(redisfence.Prefix)):
+		c.substitute(codeName, cmd)
+		return true
+	case c.bound == nil || !validName(name):
+		return false // the server refuses a bad name, and keeps the one it has
+	}
+	c.remember(name)
+	c.up = appendCommand(c.up, "CLIENT", "SETNAME", c.bound.name)
+	c.conn.skipNext = false
+	return true
+}
+
+func (c *core) remember(name []byte) {
+	own := ownName{set: len(name) > 0, name: string(name)}
+	if c.conn.multi {
+		c.conn.inMulti = &own
+		return
+	}
+	c.conn.name = own
+}
+
+// getName lets the server answer the client's own name.
+func (c *core) getName() bool {
+	if c.bound == nil {
+		return false
+	}
+	if own := c.conn.name; own.set {
+		c.up = appendCommand(c.up, "ECHO", own.name)
+	} else {
+		c.up = appendCommand(c.up, "GET", fencePrefix+"}:none") // nobody can make this key
+	}
+	c.conn.skipNext = false
+	return true
+}
+
+// validName reports whether the servers take the name for a connection.
+func validName(name []byte) bool {
+	for _, b := range name {
+		if b < '!' || b > '~' {
+			return false
+		}
+	}
+	return true
+}

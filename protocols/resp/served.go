@@ -1,0 +1,161 @@
+package resp
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+)
+
+// served is the server's reply under way.
+type served struct {
+	reader replyReader
+	line   []byte // an error at top level, held until it is whole
+	inLine bool
+	plain  bool // the line is too long to be one of ours: pass the rest
+	kept   []byte
+	keep   bool // the reply is an answer in a flow
+}
+
+// between reports whether the client has only whole replies so far.
+func (s *served) between() bool { return s.reader.between() && !s.inLine }
+
+// maxErrorLine is longer than the server's error about a substitute.
+const maxErrorLine = 1024
+
+// fromServer takes bytes of the server's: it passes replies on, replaces those to
+// substitutes, and keeps those that a flow awaits. It keeps nothing of b. After an error
+// the session must be closed.
+func (c *core) fromServer(b []byte) error {
+	s := &c.served
+	for len(b) > 0 && !c.closed {
+		if s.inLine {
+			b = c.errorBytes(b)
+			continue
+		}
+		if s.reader.between() {
+			if c.ended {
+				c.close()
+				return nil
+			}
+			if b[0] == '-' {
+				s.inLine, s.plain, s.line = true, false, s.line[:0]
+				continue
+			}
+			s.keep = c.starts(b[0])
+		}
+		n, ended, err := s.reader.advance(b)
+		if err != nil {
+			return err
+		}
+		if s.keep {
+			s.kept = append(s.kept, b[:min(n, maxAnswer-len(s.kept))]...)
+		} else {
+			c.down = append(c.down, b[:n]...)
+		}
+		b = b[n:]
+		if ended && s.keep {
+			kept := s.kept
+			s.kept, s.keep = s.kept[:0], false
+			c.answered(kept)
+		}
+	}
+	if c.ended && s.between() {
+		c.close()
+	}
+	return nil
+}
+
+// starts looks at the type of a reply that begins, and reports whether it is an answer in
+// a flow.
+func (c *core) starts(kind byte) bool {
+	f := &c.flow
+	switch {
+	case f.step == stepAuthenticate:
+		f.aMap = f.aMap || kind == '%'
+		f.anArr = f.anArr || kind == '*'
+	case !f.step.captures() || kind == '>':
+	case f.step == stepLook && kind == '*':
+		// A message of a RESP2 subscription, in which CLIENT INFO is an error.
+	default:
+		return true
+	}
+	return false
+}
+
+// errorBytes takes bytes of an error at top level and returns what follows it.
+func (c *core) errorBytes(b []byte) []byte {
+	s := &c.served
+	end := bytes.IndexByte(b, '\n')
+	piece := b
+	if end >= 0 {
+		piece = b[:end+1]
+	}
+	switch {
+	case s.plain:
+		c.down = append(c.down, piece...)
+	case len(s.line)+len(piece) > maxErrorLine && !c.flow.step.captures():
+		s.plain = true
+		c.down = append(c.down, s.line...)
+		c.down = append(c.down, piece...)
+	default:
+		s.line = append(s.line, piece[:min(len(piece), maxAnswer-len(s.line))]...)
+	}
+	if end < 0 {
+		return nil
+	}
+	s.inLine = false
+	if !s.plain {
+		c.errorLine(s.line)
+	}
+	return b[end+1:]
+}
+
+// errorLine deals with a whole error at top level.
+func (c *core) errorLine(line []byte) {
+	f := &c.flow
+	if f.step.captures() {
+		c.answered(line)
+		return
+	}
+	if what, of, ours := c.isSubstitute(line); ours {
+		if what == codeSentinel {
+			if n, err := strconv.ParseUint(of, 10, 64); err == nil {
+				c.reached(n)
+			}
+			return
+		}
+		c.down = append(c.down, c.words(what, of)...)
+		return
+	}
+	if f.step == stepAuthenticate {
+		f.erred = true
+	}
+	if c.poison != "" && bytes.HasPrefix(line, []byte("-ERR Protocol error")) {
+		c.down = append(c.down, c.poison...)
+		return
+	}
+	c.down = append(c.down, line...)
+	if c.bound != nil && bytes.HasPrefix(line, []byte("-READONLY")) {
+		// The server has become a replica. Were it promoted again, a connection that it
+		// kept could write for a term that is over by then.
+		c.end("")
+	}
+}
+
+// isSubstitute reads the error with which the server refused a substitute.
+func (c *core) isSubstitute(line []byte) (what code, of string, ours bool) {
+	at := bytes.Index(line, []byte(c.cfg.nonce))
+	if at < 0 {
+		return 0, "", false
+	}
+	rest := line[at+len(c.cfg.nonce):]
+	if len(rest) < 3 || rest[0] != ':' || rest[2] != ':' {
+		return 0, "", false
+	}
+	// The server quotes the name: 'name' or, before Redis 7, `name`.
+	of = string(rest[3:])
+	if i := strings.IndexAny(of, "'`"); i >= 0 {
+		of = of[:i]
+	}
+	return code(rest[1]), of, true
+}

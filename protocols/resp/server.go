@@ -1,0 +1,91 @@
+package resp
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/protocols"
+)
+
+// A Server serves the clients of one upstream server.
+type Server struct {
+	c      Config
+	tables tables
+}
+
+// New checks c and makes a Server. It does not wait for the upstream server.
+func New(c Config) (*Server, error) {
+	c, err := c.check()
+	if err != nil {
+		return nil, err
+	}
+	return &Server{c: c, tables: tables{control: c.Control, timeout: c.DialTimeout}}, nil
+}
+
+// Serve serves clients from l until ctx is done, and returns when the last session has
+// ended. It closes l.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	return protocols.Serve(ctx, l, protocols.Serving{
+		Session:  s.session,
+		Refuse:   func(c net.Conn) { _, _ = c.Write([]byte("-ERR max number of clients reached\r\n")) },
+		MaxConns: s.c.MaxConns,
+		Drain:    s.c.Drain,
+	})
+}
+
+// session serves one client: connect upstream, then pump.
+func (s *Server) session(ctx context.Context, client net.Conn) {
+	table, err := s.tables.get(ctx)
+	var upstream net.Conn
+	if err == nil {
+		d := net.Dialer{Timeout: s.c.DialTimeout}
+		upstream, err = d.DialContext(ctx, "tcp", s.c.Upstream)
+	}
+	if err != nil {
+		s.c.Log.Warn("no session: the upstream server cannot be reached", "upstream", s.c.Upstream, "error", err)
+		s.tables.suspectIt()
+		_ = client.SetDeadline(time.Now().Add(linger))
+		_, _ = client.Write([]byte(errorLine(wordDown, "fenceproxy cannot reach the server. Check that it runs; then reconnect.")))
+		closeGently(client)
+		return
+	}
+	x := &session{
+		server: s, client: client, upstream: upstream, table: table,
+		wake: make(chan struct{}, 1), over: make(chan struct{}),
+	}
+	x.core = newCore(coreConfig{
+		nonce:     "fenceproxy:" + rand.Text(),
+		election:  s.c.Election,
+		serves:    s.c.serves,
+		fenceDB:   s.c.FenceDB,
+		localAddr: upstream.LocalAddr().String(),
+		commands:  table,
+	})
+	x.run(ctx)
+}
+
+// why asks the guard what became of a term whose connection the server closed. Nil
+// means that the term still rules.
+func (s *Server) why(ctx context.Context, p *guard.Permit, cred guard.Credential) *guard.Refusal {
+	ctx, cancel := context.WithTimeout(ctx, whyTimeout)
+	defer cancel()
+	p.Invalidate() // so that the fence itself is read
+	again, err := s.c.Guard.Admit(ctx, cred)
+	if err == nil {
+		again.Release()
+		return nil
+	}
+	return refusalOf(err, cred.Election)
+}
+
+// refusalOf is the refusal that an Admitter's error is.
+func refusalOf(err error, electionID string) *guard.Refusal {
+	if r, ok := asRefusal(err); ok {
+		return r
+	}
+	return &guard.Refusal{Reason: guard.BackendUnknown, Election: electionID, Err: fmt.Errorf("admitting: %w", err)}
+}

@@ -1,0 +1,371 @@
+package resp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/guard/redisfence"
+)
+
+const (
+	readSize = 16 << 10
+	// linger is how long a client may take to read our last words.
+	linger = time.Second
+	// boundaryGrace is how long a reply under way may take to end when the session does.
+	boundaryGrace = time.Second
+	// drainGrace is how long the replies that are owed may take when the proxy stops.
+	drainGrace = 3 * time.Second
+	// halfClosed is how long the server may take to end a session whose client has
+	// sent its last byte.
+	halfClosed = 30 * time.Second
+	whyTimeout = 3 * time.Second
+)
+
+var past = time.Unix(1, 0)
+
+// A session is the shell around one core.
+type session struct {
+	server           *Server
+	client, upstream net.Conn
+	table            *table
+	wake             chan struct{} // the core may take bytes again, or has bytes for upstream
+	over             chan struct{} // closed when the server's pump has ended
+	others           sync.WaitGroup
+
+	// The client's pump alone uses these.
+	spareUp []byte
+	ahead   []byte // read while the core waited
+	behind  []byte // the other buffer of the two
+	gone    error  // the client's last read failed
+
+	mu      sync.Mutex
+	core    *core
+	permit  *guard.Permit
+	release chan struct{} // ends the watch over permit
+	sent    bool          // the client has sent its last byte
+	// awaiting: the client's pump waits for the server's answers.
+	awaiting bool
+}
+
+// run serves the session and returns when all that it started has ended.
+func (x *session) run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	x.others.Go(func() {
+		defer cancel()
+		x.pumpServer(ctx)
+	})
+	x.others.Go(func() { x.watchContext(ctx) })
+	x.pumpClient(ctx)
+	x.others.Wait()
+	x.dropPermit(true)
+	_ = x.client.Close()
+}
+
+// pumpClient carries bytes from the client upstream.
+func (x *session) pumpClient(ctx context.Context) {
+	buf := make([]byte, readSize)
+	for {
+		if len(x.ahead) > 0 {
+			b := x.ahead
+			x.ahead, x.behind = x.behind[:0], b
+			if !x.feed(ctx, b) {
+				break
+			}
+			continue
+		}
+		if x.gone != nil {
+			break
+		}
+		n, err := x.client.Read(buf)
+		if n > 0 && !x.feed(ctx, buf[:n]) {
+			break
+		}
+		if err != nil && !x.readOn(ctx, err) {
+			break
+		}
+	}
+	if x.gone != nil {
+		x.mu.Lock()
+		x.sent = true
+		x.mu.Unlock()
+	}
+	if errors.Is(x.gone, io.EOF) {
+		// The client has sent all; the server answers what it owes, and closes.
+		_ = x.upstream.SetReadDeadline(time.Now().Add(halfClosed))
+		if tcp, ok := x.upstream.(*net.TCPConn); !ok || tcp.CloseWrite() != nil {
+			_ = x.upstream.Close()
+		}
+	} else if x.gone != nil {
+		_ = x.upstream.Close()
+	}
+	<-x.over
+	if x.gone == nil {
+		discard(x.client, buf)
+	}
+}
+
+// readOn deals with an error of reading from the client, and reports whether to go on.
+func (x *session) readOn(ctx context.Context, err error) bool {
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		x.gone = err
+		return false
+	}
+	select {
+	case <-x.over:
+		return false
+	default:
+	}
+	if ctx.Err() != nil {
+		x.drain()
+		return false
+	}
+	_ = x.client.SetReadDeadline(time.Time{})
+	if ctx.Err() != nil {
+		_ = x.client.SetReadDeadline(past) // it ended meanwhile
+	}
+	return true
+}
+
+// feed gives the core bytes of the client's and does what it asks, until it has taken
+// them all. It reports whether to go on.
+func (x *session) feed(ctx context.Context, b []byte) bool {
+	for {
+		x.mu.Lock()
+		n := x.core.fromClient(b)
+		up := x.takeUp()
+		ask, waiting, ended := x.core.ask, x.core.waiting(), x.core.ended
+		step := x.core.flow.step
+		x.awaiting = waiting && ask.kind == askNothing
+		x.mu.Unlock()
+		b = b[n:]
+		if !x.send(up) {
+			return false
+		}
+		x.dropPermit(false)
+		switch {
+		case ended:
+			x.hurryServer()
+			return false
+		case ask.kind != askNothing:
+			x.answer(ctx, ask)
+		case waiting:
+			if !x.await(ctx, step) {
+				return false
+			}
+		case len(b) == 0:
+			return true
+		}
+	}
+}
+
+// takeUp takes what the core has for the server. The bytes are valid until the next call.
+func (x *session) takeUp() []byte {
+	up := x.core.up
+	x.core.up, x.spareUp = x.spareUp[:0], up
+	if cap(x.spareUp) > 4*readSize {
+		x.spareUp = nil
+	}
+	return up
+}
+
+// send writes to the server.
+//
+// INVARIANT: while a permit is held it is asked whether it lives right before each write.
+func (x *session) send(up []byte) bool {
+	if len(up) == 0 {
+		return true
+	}
+	x.mu.Lock()
+	p := x.permit
+	x.mu.Unlock()
+	if p != nil && !p.Live() {
+		x.end(p)
+		return false
+	}
+	_, err := x.upstream.Write(up)
+	return err == nil
+}
+
+// end ends the session because its permit has ended.
+func (x *session) end(p *guard.Permit) {
+	x.mu.Lock()
+	held := x.permit == p
+	x.mu.Unlock()
+	if held {
+		x.endNow(refusalLine(refusalOf(p.Err(), p.Term().Election)))
+	}
+}
+
+// hurryServer makes the server's pump see that the session ends: at once, or when the
+// reply under way is whole.
+func (x *session) hurryServer() {
+	x.mu.Lock()
+	at := time.Now().Add(boundaryGrace)
+	if x.core.closed {
+		at = past
+	}
+	x.mu.Unlock()
+	_ = x.upstream.SetReadDeadline(at)
+}
+
+// answer answers the core's question.
+func (x *session) answer(ctx context.Context, q question) {
+	switch q.kind {
+	case askAdmit:
+		b, refusal := x.admit(ctx, q)
+		x.mu.Lock()
+		x.core.admitted(b, refusal)
+		x.mu.Unlock()
+	case askLive:
+		x.mu.Lock()
+		p := x.permit
+		x.mu.Unlock()
+		live := p != nil && p.Live()
+		var why *guard.Refusal
+		if !live && p != nil {
+			why = refusalOf(p.Err(), p.Term().Election)
+		}
+		x.mu.Lock()
+		if live {
+			t := p.Term()
+			x.server.c.Log.Info("session bound", "client", x.client.RemoteAddr().String(), "election", t.Election, "number", t.Number)
+		}
+		x.core.confirmed(live, why)
+		x.mu.Unlock()
+	case askCommand:
+		ctx, cancel := context.WithTimeout(ctx, x.server.c.DialTimeout)
+		defer cancel()
+		err := x.table.resolve(ctx, x.server.c.Control, q.command)
+		if err != nil {
+			x.server.c.Log.Warn("cannot ask the server what a command is", "error", err)
+		}
+		x.mu.Lock()
+		x.core.asked(err == nil)
+		x.mu.Unlock()
+	}
+}
+
+// admit asks the guard for a permit, and watches over it.
+func (x *session) admit(ctx context.Context, q question) (*binding, *guard.Refusal) {
+	x.mu.Lock()
+	old := x.permit
+	x.mu.Unlock()
+	if old != nil && q.renew {
+		old.Invalidate()
+	}
+	x.dropPermit(true)
+	ctx, cancel := context.WithTimeout(ctx, x.server.c.AdmitTimeout)
+	defer cancel()
+	p, err := x.server.c.Guard.Admit(ctx, q.credential)
+	if err != nil {
+		r := refusalOf(err, q.credential.Election)
+		x.server.c.Log.Info("session not bound", "client", x.client.RemoteAddr().String(), "election", q.credential.Election, "refusal", r.Error())
+		return nil, r
+	}
+	release := make(chan struct{})
+	x.mu.Lock()
+	x.permit, x.release = p, release
+	x.mu.Unlock()
+	x.others.Go(func() {
+		select {
+		case <-p.Done():
+			x.end(p)
+		case <-release:
+		case <-x.over:
+		}
+	})
+	t := p.Term()
+	return &binding{term: t, name: redisfence.ConnName(t), key: redisfence.Key(t.Election), value: redisfence.Encode(p.Record())}, nil
+}
+
+// dropPermit gives the permit back when the core holds it no more, or in any case.
+func (x *session) dropPermit(always bool) {
+	x.mu.Lock()
+	p := x.permit
+	if p == nil || !always && x.core.holds() {
+		x.mu.Unlock()
+		return
+	}
+	x.permit = nil
+	close(x.release)
+	x.mu.Unlock()
+	p.Release()
+}
+
+// await waits until the core may go on. Meanwhile it reads ahead, so that it sees a
+// client that has gone. It reports whether to go on.
+func (x *session) await(ctx context.Context, step step) bool {
+	var limit <-chan time.Time
+	if step.captures() || step == stepFinish {
+		d := x.server.c.BindTimeout
+		if step == stepFinish {
+			d = drainGrace
+		}
+		t := time.NewTimer(d)
+		defer t.Stop()
+		limit = t.C
+	}
+	if cap(x.ahead) == 0 {
+		x.ahead = make([]byte, 0, readSize)
+	}
+	stop := context.AfterFunc(ctx, x.wakeClient)
+	defer stop()
+	for x.gone == nil && limit == nil && len(x.ahead) < cap(x.ahead) {
+		n, err := x.client.Read(x.ahead[len(x.ahead):cap(x.ahead)])
+		x.ahead = x.ahead[:len(x.ahead)+n]
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			x.gone = err
+		}
+		select {
+		case <-x.wake:
+			_ = x.client.SetReadDeadline(time.Time{})
+			return true
+		case <-x.over:
+			return false
+		default:
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		if err != nil {
+			_ = x.client.SetReadDeadline(time.Time{})
+		}
+	}
+	if x.gone != nil && limit == nil {
+		t := time.NewTimer(linger) // as the server, which ends a blocked command then
+		defer t.Stop()
+		limit = t.C
+	}
+	select {
+	case <-x.wake:
+		return true
+	case <-x.over:
+	case <-ctx.Done():
+		x.drain()
+	case <-limit:
+		x.server.c.Log.Warn("session closed: no answer in time", "client", x.client.RemoteAddr().String())
+		x.endNow(errorLine(wordDown, "the server did not answer in time; the connection is closed."))
+	}
+	return false
+}
+
+// wakeClient makes the client's pump look at the core.
+func (x *session) wakeClient() {
+	select {
+	case <-x.over:
+		return
+	default:
+	}
+	select {
+	case x.wake <- struct{}{}:
+	default:
+	}
+	_ = x.client.SetReadDeadline(past)
+}

@@ -1,0 +1,155 @@
+package resp
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/guard"
+)
+
+// pumpServer carries bytes from the server to the client, and ends the session.
+func (x *session) pumpServer(ctx context.Context) {
+	defer x.hangUp()
+	buf := make([]byte, readSize)
+	var spare []byte
+	for {
+		n, err := x.upstream.Read(buf)
+		x.mu.Lock()
+		bad := x.core.fromServer(buf[:n])
+		down := x.core.down
+		x.core.down = spare[:0]
+		closed := x.core.closed
+		wake := x.awaiting && (len(x.core.up) > 0 || x.core.ask.kind != askNothing || !x.core.waiting())
+		x.mu.Unlock()
+		if wake {
+			x.wakeClient()
+		}
+		if closed {
+			_ = x.client.SetWriteDeadline(time.Now().Add(linger))
+		}
+		if len(down) > 0 {
+			if _, err := x.client.Write(down); err != nil {
+				return
+			}
+		}
+		if spare = down; cap(spare) > 4*readSize {
+			spare = nil
+		}
+		if bad != nil {
+			x.server.c.Log.Error("session closed", "client", x.client.RemoteAddr().String(), "error", bad)
+		}
+		switch {
+		case closed, bad != nil, isTimeout(err):
+			return // a deadline is set only for an end
+		case err != nil:
+			x.upstreamClosed(ctx)
+			return
+		}
+	}
+}
+
+// hangUp ends both connections: the server's at once, the client's so that it can read
+// what was written.
+func (x *session) hangUp() {
+	_ = x.upstream.Close()
+	if tcp, ok := x.client.(*net.TCPConn); ok {
+		_ = tcp.CloseWrite()
+	}
+	_ = x.client.SetReadDeadline(time.Now().Add(linger))
+	close(x.over)
+}
+
+// upstreamClosed tells a bound client why the server closed its connection, if a takeover
+// was the reason.
+func (x *session) upstreamClosed(ctx context.Context) {
+	x.mu.Lock()
+	bound, p := x.core.bound, x.permit
+	expected := x.core.conn.quit || x.sent
+	between := x.core.served.between()
+	x.mu.Unlock()
+	if expected {
+		return
+	}
+	x.server.tables.suspectIt()
+	if bound == nil || p == nil {
+		return
+	}
+	// Nothing more is sent upstream: that connection is gone.
+	r := x.server.why(ctx, p, guard.Credential{Election: bound.term.Election, Token: bound.credential.token})
+	if r == nil || !between {
+		return
+	}
+	_ = x.client.SetWriteDeadline(time.Now().Add(linger))
+	_, _ = x.client.Write([]byte(refusalLine(r)))
+}
+
+// watchContext ends the session in order when the proxy stops.
+func (x *session) watchContext(ctx context.Context) {
+	<-ctx.Done()
+	select {
+	case <-x.over:
+		return
+	default:
+	}
+	x.wakeClient()
+	t := time.NewTimer(drainGrace)
+	defer t.Stop()
+	select {
+	case <-x.over:
+	case <-t.C:
+		x.endNow("")
+	}
+}
+
+// drain lets the replies come that are owed, and then ends the session.
+func (x *session) drain() {
+	x.mu.Lock()
+	x.core.drain()
+	up, ended := x.takeUp(), x.core.ended
+	x.mu.Unlock()
+	if !x.send(up) || ended {
+		x.hurryServer()
+	}
+}
+
+// endNow ends the session with the line given.
+func (x *session) endNow(line string) {
+	x.mu.Lock()
+	x.core.end(line)
+	x.mu.Unlock()
+	_ = x.upstream.SetWriteDeadline(past)
+	x.hurryServer()
+	x.wakeClient()
+}
+
+// closeGently lets the client read what was written before its connection is closed.
+func closeGently(client net.Conn) {
+	if tcp, ok := client.(*net.TCPConn); ok {
+		_ = tcp.CloseWrite()
+	}
+	discard(client, make([]byte, 512))
+}
+
+// discard reads what the client still sends: closing with bytes unread would reset the
+// connection, and the client could lose our last words.
+func discard(client net.Conn, buf []byte) {
+	_ = client.SetReadDeadline(time.Now().Add(linger))
+	for {
+		if _, err := client.Read(buf); err != nil {
+			return
+		}
+	}
+}
+
+func isTimeout(err error) bool {
+	var ne net.Error
+	return errors.As(err, &ne) && ne.Timeout()
+}
+
+func asRefusal(err error) (*guard.Refusal, bool) {
+	var r *guard.Refusal
+	ok := errors.As(err, &r)
+	return r, ok
+}

@@ -1,0 +1,152 @@
+package resp
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/fenceproxy/fenceproxy/guard"
+)
+
+// A code says, in the name of a substitute, what takes the place of the server's answer
+// to it.
+type code byte
+
+const (
+	codeWrite      code = 'w' // a write of a session that is not bound
+	codeUnknown    code = 'u' // a command that the server does not know, likewise
+	codeLeader     code = 'l' // a command for bound sessions
+	codeNotAllowed code = 'a' // a command for nobody
+	codeFenceKey   code = 'k' // a write that names a fence's key
+	codeName       code = 'n' // a reserved connection name
+	codeTooLong    code = 't' // a command that must be held whole and is too long
+	codeUnasked    code = 'x' // a command that could not be asked for
+	codeInMulti    code = 'm' // FENCE, HELLO or a credential inside MULTI
+	codeReplyOff   code = 'r' // FENCE BIND without replies
+	codeWatching   code = 'o' // FENCE BIND after WATCH
+	codeMonitor    code = 'q' // FENCE BIND after MONITOR
+	codeUsage      code = 'i' // FENCE with wrong arguments
+	codeBind       code = 'b' // the outcome of FENCE BIND
+	codeStatus     code = 's' // FENCE STATUS
+	codeHelp       code = 'h' // FENCE HELP
+	codeSentinel   code = 'S' // nothing: it marks a place in the order of replies
+)
+
+// substitute puts a command that no server knows in the place of one that is not to be
+// passed on. The server refuses it natively: in its order, without an answer after
+// CLIENT REPLY OFF or SKIP, and so that EXEC aborts inside MULTI. Its name holds the
+// session's nonce, by which the answer is found and replaced on its way back. It holds
+// none of the client's arguments.
+func (c *core) substitute(what code, cmd *command) {
+	c.conn.skipNext = false
+	var buf [96]byte
+	name := append(buf[:0], c.cfg.nonce...)
+	name = append(name, ':', byte(what), ':')
+	of := nameOf(cmd)
+	c.up = append(c.up, "*1\r\n"...)
+	c.up = appendBulk(c.up, append(name, of[:min(len(of), 32)]...))
+}
+
+// sentinel puts a substitute into up whose answer is swallowed: when it comes, every
+// earlier reply has.
+func (c *core) sentinel() uint64 {
+	c.sentinels++
+	name := c.cfg.nonce + ":" + string(codeSentinel) + ":" + strconv.FormatUint(c.sentinels, 10)
+	c.up = appendCommand(c.up, name)
+	return c.sentinels
+}
+
+// First words of our errors, for programs.
+const (
+	wordFenced = "FENCED"
+	wordDown   = "FENCEDOWN"
+	wordNoPerm = "NOPERM"
+	wordErr    = "ERR"
+)
+
+// words is the reply that takes the place of the server's answer to a substitute.
+func (c *core) words(what code, command string) string {
+	name := strings.ToUpper(strings.ReplaceAll(command, "|", " "))
+	switch what {
+	case codeWrite:
+		return refusalLine(c.refusal)
+	case codeUnknown:
+		return errorLine(wordFenced, "refused: the server does not know this command, so it counts as a write, and this session may not write: "+refusalText(c.refusal))
+	case codeLeader:
+		return errorLine(wordFenced, name+" is for bound sessions: "+refusalText(c.refusal))
+	case codeNotAllowed:
+		return errorLine(wordNoPerm, name+" is not allowed through fenceproxy, leader or not. Send it to the server itself.")
+	case codeFenceKey:
+		return errorLine(wordNoPerm, "keys that begin with "+fencePrefix+" are the fence's own and cannot be written through fenceproxy.")
+	case codeName:
+		return errorLine(wordNoPerm, "connection names that begin with fenceproxy: are reserved. Choose another name.")
+	case codeTooLong:
+		return errorLine(wordErr, name+" is longer than the "+strconv.Itoa(maxHeld)+" bytes that fenceproxy takes for this command.")
+	case codeUnasked:
+		return errorLine(wordDown, "refused: fenceproxy cannot ask the server what this command is. Check the proxy's control connection.")
+	case codeInMulti:
+		return errorLine(wordErr, name+" with this meaning is not allowed inside MULTI through fenceproxy. Send it before MULTI.")
+	case codeReplyOff:
+		return errorLine(wordErr, "FENCE BIND needs replies. Send CLIENT REPLY ON first.")
+	case codeWatching:
+		return errorLine(wordErr, "FENCE BIND would lose the keys that this session watches. Send UNWATCH or EXEC first.")
+	case codeMonitor:
+		return errorLine(wordErr, "FENCE BIND is not possible on a session that monitors. Send RESET first.")
+	case codeUsage:
+		return errorLine(wordErr, "unknown FENCE subcommand or wrong number of arguments. Try FENCE HELP.")
+	case codeBind:
+		if c.bindErr != nil {
+			return refusalLine(c.bindErr)
+		}
+		return "+OK\r\n"
+	case codeStatus:
+		return c.status()
+	case codeHelp:
+		return fenceHelp()
+	}
+	return errorLine(wordErr, "fenceproxy refused the command")
+}
+
+// errorLine is one error reply. The words after the first never hold a line break.
+func errorLine(word, text string) string {
+	return "-" + word + " " + strings.Map(func(r rune) rune {
+		if r == '\r' || r == '\n' {
+			return ' '
+		}
+		return r
+	}, text) + "\r\n"
+}
+
+func refusalLine(r *guard.Refusal) string { return errorLine(refusalWord(r), refusalText(r)) }
+
+func refusalWord(r *guard.Refusal) string {
+	switch r.Reason {
+	case guard.BackendUnknown, guard.FenceUnavailable:
+		return wordDown
+	case guard.NotAllowed:
+		return wordNoPerm
+	}
+	return wordFenced
+}
+
+// refusalText says what was refused and why, which numbers are held and rule, and what
+// to do. The underlying error is for the log: it may name what is not the client's
+// business.
+func refusalText(r *guard.Refusal) string {
+	var b strings.Builder
+	b.WriteString(r.Message())
+	if r.Leader != "" {
+		fmt.Fprintf(&b, ", held by %q", r.Leader)
+	}
+	if r.Held != 0 {
+		fmt.Fprintf(&b, "; this session holds number %d", r.Held)
+	}
+	if r.Detail != "" {
+		b.WriteString(": " + r.Detail)
+	}
+	b.WriteString(".")
+	if h := r.Hint(); h != "" {
+		b.WriteString(" " + h)
+	}
+	return b.String()
+}
