@@ -141,18 +141,17 @@ func (e *Elector) checkHoldOff(ctx context.Context) error {
 	if e.c.HoldOff == 0 {
 		return nil
 	}
-	for {
-		err := e.resign(ctx, NewToken(), e.c.HoldOff)
-		if err == nil || ctx.Err() != nil {
+	for ctx.Err() == nil {
+		switch err := e.resign(ctx, NewToken(), e.c.HoldOff); {
+		case err == nil:
 			return nil
-		}
-		if permanent(err) {
+		case permanent(err):
 			return err
-		}
-		if !sleep(ctx, e.failed(err)) {
-			return nil
+		case ctx.Err() == nil:
+			sleep(ctx, e.failed(err))
 		}
 	}
+	return nil
 }
 
 // campaign asks until the leadership is granted. It returns no grant when ctx ended

@@ -41,7 +41,7 @@ func TestE2RecordTakenEndsTheLeadership(t *testing.T) {
 		g := s.rival()
 		r = s.Ended(s.ctx, 1)
 		s.at("end", r.Told, r.Began.Add(heartbeat), 0)
-		if cause := context.Cause(r.Ctx); cause != election.ErrLost {
+		if cause := context.Cause(r.Ctx); !errors.Is(cause, election.ErrLost) {
 			t.Errorf("cause %v", cause)
 		}
 		if n := c.faults.Calls(election.OpResign); n != 0 {
@@ -75,7 +75,7 @@ func TestE3SilentBackendEndsTheLeadershipOnTime(t *testing.T) {
 					t.Errorf("the last good renewal was %v after the begin", last.Sub(r.Began))
 				}
 				s.at("end", r.Told, last.Add(trust), 0)
-				if cause := context.Cause(r.Ctx); cause != election.ErrTrustEnded {
+				if cause := context.Cause(r.Ctx); !errors.Is(cause, election.ErrTrustEnded) {
 					t.Errorf("cause %v", cause)
 				}
 				if _, ok := c.Term(); ok {
@@ -136,7 +136,7 @@ func TestE5RenewsUntilCallbacksReturn(t *testing.T) {
 		time.Sleep(ttl)
 		a.stop(cause)
 		r := s.Ended(s.ctx, 1)
-		if got := context.Cause(r.Ctx); got != cause {
+		if got := context.Cause(r.Ctx); !errors.Is(got, cause) {
 			t.Errorf("cause %v", got)
 		}
 		if err := a.Wait(); err != nil {

@@ -25,7 +25,7 @@ const (
 type stage struct {
 	t *testing.T
 	*electiontest.Witness
-	ctx    context.Context
+	ctx    context.Context //nolint:containedctx // one test's
 	memory *memory.Backend
 	mu     sync.Mutex
 	errs   []error

@@ -24,7 +24,7 @@ func TestContextLooksAtTheClock(t *testing.T) {
 		if child.Err() != nil {
 			t.Error("a timer fired")
 		}
-		if !errors.Is(ctx.Err(), context.Canceled) || context.Cause(ctx) != ErrTrustEnded {
+		if !errors.Is(ctx.Err(), context.Canceled) || !errors.Is(context.Cause(ctx), ErrTrustEnded) {
 			t.Errorf("%v, because of %v", ctx.Err(), context.Cause(ctx))
 		}
 		if child.Err() == nil {
@@ -47,7 +47,7 @@ func TestTrustThatEndedIsNotExtended(t *testing.T) {
 			t.Fatal("not extended")
 		}
 		time.Sleep(2 * time.Second)
-		if l.extend(time.Now().Add(time.Second)) || l.lost() != ErrTrustEnded {
+		if l.extend(time.Now().Add(time.Second)) || !errors.Is(l.lost(), ErrTrustEnded) {
 			t.Errorf("extended; lost: %v", l.lost())
 		}
 	})

@@ -9,8 +9,8 @@ import (
 // A leadership is one term of an elector: its trust, its context, and the callbacks
 // that run under it.
 type leadership struct {
-	term   Term // but for TrustedUntil
-	ctx    context.Context
+	term   Term            // but for TrustedUntil
+	ctx    context.Context //nolint:containedctx // callbacks that come later get it too
 	cancel context.CancelCauseFunc
 	gone   chan struct{} // closed when the trust has ended
 	idle   chan struct{} // closed when ctx has ended and no callback runs
@@ -159,8 +159,8 @@ func (l *leadership) context() context.Context { return leaderContext{l.ctx, l} 
 // A leaderContext is a context whose Err looks at the clock: a process that was paused
 // learns the end of its trust from it although no timer has fired yet.
 type leaderContext struct {
-	context.Context
-	l *leadership
+	context.Context //nolint:containedctx // it is a context itself
+	l               *leadership
 }
 
 func (c leaderContext) Err() error {

@@ -190,7 +190,7 @@ func TestAnotherNumberIsALoss(t *testing.T) {
 		}
 		r = s.Ended(s.ctx, 1)
 		s.at("end", r.Told, r.Began.Add(heartbeat), 0)
-		if cause := context.Cause(r.Ctx); cause != election.ErrLost {
+		if cause := context.Cause(r.Ctx); !errors.Is(cause, election.ErrLost) {
 			t.Errorf("cause %v", cause)
 		}
 		second := s.Begun(s.ctx, 2)
@@ -258,12 +258,12 @@ func TestHealthy(t *testing.T) {
 func TestHopelessBackendEndsTheElector(t *testing.T) {
 	inFakeTime(t, func(s *stage) {
 		c := s.candidate("a")
-		r := s.Begun(s.ctx, 1)
+		s.Begun(s.ctx, 1)
 		_ = s.memory.Close()
 		if err := c.Wait(); !errors.Is(err, election.ErrClosed) {
 			t.Errorf("Wait: %v", err)
 		}
-		r = s.Ended(s.ctx, 1)
+		r := s.Ended(s.ctx, 1)
 		s.at("end", r.Told, c.faults.LastGood(election.OpAcquire).Add(trust), 0)
 		if err := c.Wait(); !errors.Is(err, election.ErrClosed) {
 			t.Errorf("Wait again: %v", err)
@@ -479,12 +479,12 @@ func TestNeverTwoLeaders(t *testing.T) {
 			case 0:
 				cs[i].end()
 				cs[i] = s.candidate(fmt.Sprintf("c%d-%d", i, n))
-			default:
-				cs[i].faults.Set(electiontest.Fault(n % 6)) // any of them
 			case 3:
 				for _, c := range cs {
 					c.faults.Set(electiontest.Sound)
 				}
+			default:
+				cs[i].faults.Set(electiontest.Fault(n % 6)) // any of them
 			}
 			time.Sleep(time.Duration(n%7) * ttl / 5)
 		}

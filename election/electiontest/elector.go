@@ -320,7 +320,7 @@ func (s *electors) connectionsEnd() {
 			b.link.Break()
 		}
 		n := e.LastGood(election.OpRenew)
-		until(s.t, s.user.ctx, "a good renewal", func() bool { return e.LastGood(election.OpRenew) != n })
+		until(s.t, s.user.ctx, "a good renewal", func() bool { return e.LastGood(election.OpRenew).After(n) })
 		s.user.standing(r.Term.Token, election.StandingCurrent, r.Term.Number)
 	}
 	if n := len(s.Reigns()); n != 1 {
