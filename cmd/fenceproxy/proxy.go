@@ -7,12 +7,15 @@ import (
 	"net"
 	"strings"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/guard/pgfence"
 	"github.com/fenceproxy/fenceproxy/guard/redisfence"
 	"github.com/fenceproxy/fenceproxy/internal/config"
 	"github.com/fenceproxy/fenceproxy/protocols/pg"
+	"github.com/fenceproxy/fenceproxy/protocols/resp"
 )
 
 // A proxy is one listener with what stands behind it.
@@ -79,7 +82,26 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 			return nil, err
 		}
 		p.ends = append(p.ends, func() { _ = f.Close() })
-		newGuard(f)
+		control, err := redis.ParseURL(redisURL(l.Control))
+		if err != nil {
+			return nil, &exitError{exitUsage, fmt.Errorf("%v: listener %s: control is not a URL", l.Pos, l.Name)}
+		}
+		client := redis.NewClient(control)
+		p.ends = append(p.ends, func() { _ = client.Close() })
+		p.wire, err = resp.New(resp.Config{
+			Upstream:  l.Upstream,
+			Guard:     newGuard(f),
+			Control:   client,
+			Election:  l.Election,
+			Elections: l.Elections,
+			FenceDB:   f.DB(),
+			MaxConns:  l.MaxConns,
+			Drain:     cfg.Drain,
+			Log:       p.log,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("%v: listener %s: %w", l.Pos, l.Name, err)
+		}
 	}
 	if p.listener, err = listen(ctx, l); err != nil {
 		return nil, err

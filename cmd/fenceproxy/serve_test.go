@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -73,13 +74,13 @@ func serve(t *testing.T, file, addr string) *running {
 		t.Fatal(err)
 	}
 	listening := make(chan struct{})
+	var once sync.Once
 	go func() {
 		defer close(r.done)
 		for lines := bufio.NewScanner(stderr); lines.Scan(); {
 			fmt.Fprintln(r.log, lines.Text())
-			if listening != nil && strings.Contains(lines.Text(), "msg=listening") {
-				close(listening)
-				listening = nil
+			if strings.Contains(lines.Text(), "msg=listening") {
+				once.Do(func() { close(listening) })
 			}
 		}
 		_ = r.Wait()

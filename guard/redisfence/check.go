@@ -69,7 +69,7 @@ func (f *Fence) Check(ctx context.Context) []guard.Problem {
 }
 
 // Rules are the ACL rules of a control user that may do no more than it has to.
-const Rules = "~fenceproxy:* resetchannels -@all +get +set +eval +role +info +ping +select +hello +auth +client|list +client|kill +acl|whoami +acl|dryrun"
+const Rules = "~fenceproxy:* resetchannels -@all +get +set +eval +command +role +info +ping +select +hello +auth +client|list +client|kill +acl|whoami +acl|dryrun"
 
 // probe is the fence of an election that cannot be.
 const probe = Prefix + "{_check}:fence"

@@ -219,6 +219,9 @@ func (a *act) until(ctx context.Context, waiting string, wanted func(report) boo
 			if wanted(r) {
 				return r, nil
 			}
+			if a.numberB == 0 && (r.Kind == Refused || r.Kind == RefusedAgain) {
+				return r, fmt.Errorf("worker %s was refused while it led: %s", r.from, r.Error)
+			}
 			if r.Kind == Lost {
 				return r, fmt.Errorf("worker %s lost its lease of %v by itself: is this machine very busy?", r.from, a.ttl)
 			}

@@ -34,6 +34,10 @@ func (s *Server) own(c *client, args []string) bool {
 		run = func() {
 			c.peer.WriteError("ERR the embedded server refuses " + name + ": it would not fire a WATCH")
 		}
+	case "SELECT":
+		if sub != "0" {
+			run = func() { c.peer.WriteError("ERR the embedded server has database 0 only") }
+		}
 	case "AUTH":
 		// As Redis where the default user needs no password.
 		if len(args) == 3 && args[1] == "default" {
@@ -86,7 +90,9 @@ func (s *Server) list(c *client, self bool) {
 		s.m.Lock()
 		name := other.peer.ClientName
 		s.m.Unlock()
-		fmt.Fprintf(&b, "id=%d addr=%s laddr=%s fd=0 name=%s age=%d idle=0 flags=N db=0 cmd=NULL user=default resp=2\n",
+		// In a transaction own refuses to answer: whoever asks for itself is in none. And
+		// SELECT of another database is refused.
+		fmt.Fprintf(&b, "id=%d addr=%s laddr=%s fd=0 name=%s age=%d idle=0 flags=N db=0 sub=0 psub=0 multi=-1 cmd=NULL user=default resp=2\n",
 			other.id, other.conn.RemoteAddr(), other.conn.LocalAddr(), name, age)
 	}
 	c.peer.WriteBulk(b.String())

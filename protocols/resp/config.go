@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -37,7 +38,8 @@ type Config struct {
 	// Election is the election of a credential that names none; empty means that it
 	// must name one.
 	Election string
-	// Elections are served besides Election; both empty serves every election.
+	// Elections are served besides Election: names, or prefixes that end with *. Both
+	// empty serves every election.
 	Elections []string
 	// FenceDB is the database that holds the fence; zero is the usual one.
 	FenceDB int
@@ -82,7 +84,10 @@ func (c Config) check() (Config, error) {
 		if id == "" && c.Election == "" {
 			continue
 		}
-		if err := election.CheckID(id); err != nil {
+		if id == "*" {
+			continue
+		}
+		if err := election.CheckID(strings.TrimSuffix(id, "*")); err != nil {
 			return c, fmt.Errorf("%w: %w", ErrConfig, err)
 		}
 	}
@@ -110,7 +115,7 @@ func (c *Config) serves(id string) bool {
 		return true
 	}
 	for _, e := range c.Elections {
-		if e == id {
+		if prefix, ok := strings.CutSuffix(e, "*"); e == id || ok && strings.HasPrefix(id, prefix) {
 			return true
 		}
 	}
