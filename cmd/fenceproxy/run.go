@@ -177,7 +177,7 @@ func (r *runner) run(ctx context.Context, stop func(), cfg election.ElectorConfi
 				patience = r.patience()
 			}
 		case s := <-signals:
-			switch s := s.(syscall.Signal); {
+			switch s, _ := s.(syscall.Signal); { // as all signals on unix
 			case s == syscall.SIGTSTP || s == syscall.SIGPIPE:
 				// A leader is not put to sleep by a key, nor ended by a reader of its messages.
 			case leading:

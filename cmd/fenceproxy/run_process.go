@@ -8,7 +8,6 @@ import (
 	"os/signal"
 	"runtime"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -53,24 +52,29 @@ func (r *runner) supervise(ctx context.Context, term election.Term) reign {
 	}
 	cmd := exec.Command(r.path, r.Command[1:]...)
 	cmd.Args[0] = r.Command[0]
-	cmd.Env = fenceEnv(os.Environ(), term)
+	// The later value of a name counts.
+	cmd.Env = append(os.Environ(),
+		electionEnv+"="+term.Election,
+		tokenEnv+"="+term.Token.Reveal(),
+		numberEnv+"="+strconv.FormatInt(term.Number, 10))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = r.s.in, r.s.out, r.s.err
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return reign{err: err}
 	}
 	t.leader = cmd.Process.Pid
-	exited := make(chan error, 1)
-	go func() { exited <- cmd.Wait() }()
+	exited := make(chan struct{})
+	var waited error
+	go func() { waited = cmd.Wait(); close(exited) }()
 
 	for {
 		select {
-		case err := <-exited:
+		case <-exited:
 			t.leader = 0
 			t.end(ctx, r.Grace, nil, died)
 			var exit *exec.ExitError
-			if err != nil && !errors.As(err, &exit) {
-				return reign{err: err}
+			if waited != nil && !errors.As(waited, &exit) {
+				return reign{err: waited}
 			}
 			return reign{code: codeOf(cmd.ProcessState)}
 		case <-ctx.Done():
@@ -82,21 +86,6 @@ func (r *runner) supervise(ctx context.Context, term election.Term) reign {
 			t.reap()
 		}
 	}
-}
-
-// fenceEnv is the environment of the command.
-func fenceEnv(env []string, term election.Term) []string {
-	var out []string
-	for _, v := range env {
-		name, _, _ := strings.Cut(v, "=")
-		if name != electionEnv && name != tokenEnv && name != numberEnv {
-			out = append(out, v)
-		}
-	}
-	return append(out,
-		electionEnv+"="+term.Election,
-		tokenEnv+"="+term.Token.Reveal(),
-		numberEnv+"="+strconv.FormatInt(term.Number, 10))
 }
 
 // codeOf is a process's exit code as a shell tells it.

@@ -20,7 +20,7 @@ import (
 // A place is one election on a real server, and a directory for what commands tell.
 type runPlace struct {
 	t    *testing.T
-	ctx  context.Context
+	ctx  context.Context    //nolint:containedctx // one test's
 	link *electiontest.Link // between run and the server
 	b    election.Backend   // around the link
 	id   string

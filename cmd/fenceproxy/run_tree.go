@@ -34,7 +34,7 @@ func adopt() (*tree, error) {
 
 // end ends all of the tree, with SIGTERM and then SIGKILL, and returns when nothing is
 // left. exited tells of the command's own end, nil when it has ended; died wakes.
-func (t *tree) end(ctx context.Context, grace time.Duration, exited <-chan error, died <-chan os.Signal) {
+func (t *tree) end(ctx context.Context, grace time.Duration, exited <-chan struct{}, died <-chan os.Signal) {
 	asked := time.Now()
 	done := ctx.Done()
 	tick := time.NewTicker(20 * time.Millisecond)

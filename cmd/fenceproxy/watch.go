@@ -94,7 +94,7 @@ func (w *watcher) show(now time.Time, st election.StatusResult, failure error) e
 		return nil
 	}
 	a := answer{Election: w.election, Outcome: "unknown"}
-	text := ""
+	var text string
 	if failure != nil {
 		text = fmt.Sprintf("unknown: %v; asking again", failure)
 	} else {
