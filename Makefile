@@ -29,7 +29,7 @@ deps: ## Install what building and testing need and this machine lacks (apt; els
 
 .PHONY: build
 build: ## Build bin/fenceproxy
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/fenceproxy ./cmd/fenceproxy
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/fenceproxy ./cmd/fenceproxy
 
 .PHONY: test-fast
 test-fast: ## All tests once, without the race detector, the linter and the set-up
@@ -52,7 +52,7 @@ fuzz: ## Run every fuzz test for FUZZTIME each (default 30s)
 
 .PHONY: lint
 lint: $(GOLANGCI)-$(GOLANGCI_V) ## Run the linter: style, mistakes and the direction of imports
-	$< run ./...
+	$< run --allow-parallel-runners ./...
 
 $(GOLANGCI)-$(GOLANGCI_V):
 	@echo "Building golangci-lint $(GOLANGCI_V), once: this takes a few minutes."

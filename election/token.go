@@ -14,7 +14,11 @@ import (
 // MaxTokenLen is the longest token accepted, in bytes.
 const MaxTokenLen = 128
 
-const redacted = "[token]"
+// What is printed for a token.
+const (
+	redacted = "[token]"
+	absent   = "[no token]"
+)
 
 // A Token is a holder's secret. It is random, never ordered and never a fence;
 // only its Digest is stored. Whatever prints, logs or marshals a Token writes a
@@ -65,16 +69,21 @@ func (t Token) Reveal() string {
 func (t Token) Digest() Digest { return sha256.Sum256([]byte(t.Reveal())) }
 
 // String returns a placeholder, never the secret.
-func (t Token) String() string { return redacted }
+func (t Token) String() string {
+	if t.IsZero() {
+		return absent
+	}
+	return redacted
+}
 
 // Format writes a placeholder for every verb, never the secret.
-func (t Token) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, redacted) }
+func (t Token) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, t.String()) }
 
 // LogValue returns a placeholder, never the secret.
-func (t Token) LogValue() slog.Value { return slog.StringValue(redacted) }
+func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
 // MarshalText returns a placeholder, never the secret.
-func (t Token) MarshalText() ([]byte, error) { return []byte(redacted), nil }
+func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
 // A Digest is the SHA-256 digest of a token: what backends and fences store.
 type Digest [sha256.Size]byte

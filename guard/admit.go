@@ -80,7 +80,7 @@ func (g *Guard) Admit(ctx context.Context, c Credential) (*Permit, error) {
 		}
 		g.leave(k)
 		// The keeper found here may be of the token's earlier term.
-		if refusal.Err != errRenumbered || try == 3 {
+		if !errors.Is(refusal.Err, errRenumbered) || try == 3 {
 			return nil, refusal
 		}
 	}

@@ -26,6 +26,7 @@ type fakeBackend struct {
 	expiry time.Time // zero: long after
 	err    error
 	hang   bool          // until the context ends
+	stuck  chan struct{} // until it is closed, whatever the context says
 	slow   time.Duration // before the answer
 	asked  int
 	asking int
@@ -43,11 +44,14 @@ func (b *fakeBackend) Validate(ctx context.Context, id string, t election.Token)
 	n := b.asked
 	b.asking++
 	b.most = max(b.most, b.asking)
-	hang, slow, before := b.hang, b.slow, b.before
+	hang, slow, before, stuck := b.hang, b.slow, b.before, b.stuck
 	b.mu.Unlock()
 	defer b.set(func() { b.asking-- })
 	if before != nil {
 		before(n)
+	}
+	if stuck != nil {
+		<-stuck
 	}
 	if hang {
 		<-ctx.Done()

@@ -46,14 +46,39 @@ func TestLiveNeedsNoTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, b, _, tok := setUp(t, guard.Config{})
 		p := admit(t, g, tok)
-		b.set(func() { b.hang = true })
-		// Wake at the very moment at which the permit runs out, beside the timers.
-		time.Sleep(guard.DefaultPermitFor)
+		stuck := make(chan struct{})
+		b.set(func() { b.stuck = stuck }) // the keeper stands still from its next question on
+		time.Sleep(guard.DefaultPermitFor - 1)
+		if !p.Live() || p.Err() != nil {
+			t.Error("not live before its end")
+		}
+		time.Sleep(1)
 		if p.Live() {
 			t.Error("live at its end")
 		}
-		if p.Err() == nil {
-			t.Error("dead without a reason")
+		refused(t, p.Err(), guard.BackendUnknown)
+		close(stuck)
+		p.Release()
+	})
+}
+
+// An answer that comes after the end does not bring the permit back.
+func TestLateAnswerDoesNotReviveAPermit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, b, _, tok := setUp(t, guard.Config{})
+		p := admit(t, g, tok)
+		stuck := make(chan struct{})
+		b.set(func() { b.stuck = stuck })
+		time.Sleep(guard.DefaultPermitFor + 500*time.Millisecond) // asked after 1 s: would hold until 6 s
+		close(stuck)
+		synctest.Wait()
+		select {
+		case <-p.Done():
+		default:
+			t.Error("the permit goes on")
+		}
+		if p.Live() {
+			t.Error("live again")
 		}
 		p.Release()
 	})
@@ -127,6 +152,10 @@ func TestPermitEndsAtOnce(t *testing.T) {
 					t.Errorf("%+v", r)
 				}
 				p.Release()
+				synctest.Wait()
+				if g.Keepers() != 0 {
+					t.Error("a keeper is left behind")
+				}
 			})
 		})
 	}

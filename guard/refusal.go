@@ -13,7 +13,8 @@ const (
 	InvalidCredential
 	// Stale: another term rules the election.
 	Stale
-	// LeaseVacant: nobody holds the election; the lease ran out or was resigned.
+	// LeaseVacant: the token's lease has ended and nobody was seen to hold the election
+	// since; it ran out or was resigned.
 	LeaseVacant
 	// BackendUnknown: the election backend could not be asked, for longer than a
 	// permit holds unasked.
@@ -82,7 +83,7 @@ func (r *Refusal) Message() string {
 	case Stale:
 		return fmt.Sprintf("stale leader refused: %s is ruled by number %d", e, r.Rules)
 	case LeaseVacant:
-		return "refused: nobody holds " + e + " (the lease ran out or was resigned)"
+		return "stale leader refused: the lease of " + e + " has ended (it ran out or was resigned)"
 	case BackendUnknown:
 		return "refused: cannot find out who holds " + e
 	case FenceUnavailable:

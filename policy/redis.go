@@ -138,6 +138,9 @@ func parseRedisCommand(v any, depth int) (*RedisCommand, error) {
 			}
 		}
 	}
+	if arity, _ := e[1].(int64); len(c.subs) > 0 && arity <= -2 && c.Class == RedisWrite {
+		c.Class = RedisRead // without its second word the server runs nothing
+	}
 	c.Container = c.Container || redisContainers[c.Name]
 	return c, nil
 }

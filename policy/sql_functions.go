@@ -24,13 +24,19 @@ func (j *judgement) call(f *pg_query.FuncCall) {
 }
 
 func (j *judgement) setConfig(args []*pg_query.Node) {
-	name, value := "", ""
-	ok := len(args) >= 2
+	name, ok := "", len(args) >= 2
 	if ok {
 		// Named notation (name => value) is no literal, and so refused.
 		name, ok = literal(args[0])
 	}
 	if !ok {
+		// pg_dump takes the name from pg_settings. A list is no value of the settings
+		// that matter here: no boolean, no encoding, no token.
+		if len(args) == 3 {
+			if v, ok := literal(args[1]); ok && strings.Contains(v, ",") && !UnsafeEncoding(v) {
+				return
+			}
+		}
 		j.refuse(SQLFunction, "set_config")
 		return
 	}
@@ -39,7 +45,7 @@ func (j *judgement) setConfig(args []*pg_query.Node) {
 		j.refuse(SQLFunction, "set_config")
 		return
 	}
-	value, ok = literal(args[1])
+	value, ok := literal(args[1])
 	if !ok {
 		value = "?" // no value that assign takes for a good one
 	}

@@ -17,6 +17,7 @@ func judge(tree *pg_query.ParseResult) SQLVerdict {
 			j.fenceSet(s)
 			continue
 		}
+		j.afterEnd(raw.GetStmt())
 		j.statement(raw.GetStmt())
 	}
 	if fence > 0 && j.v.Fence != FenceMisused {
@@ -31,7 +32,38 @@ func judge(tree *pg_query.ParseResult) SQLVerdict {
 	return j.v
 }
 
-type judgement struct{ v SQLVerdict }
+type judgement struct {
+	v     SQLVerdict
+	loose bool // behind the end of a transaction
+}
+
+// afterEnd refuses statements behind the end of a transaction in one text. The next
+// transaction begins as default_transaction_read_only then says, and a function
+// may have set that: only between messages can a proxy notice.
+func (j *judgement) afterEnd(n *pg_query.Node) {
+	t := n.GetTransactionStmt()
+	ends := false
+	switch t.GetKind() {
+	case pg_query.TransactionStmtKind_TRANS_STMT_COMMIT, pg_query.TransactionStmtKind_TRANS_STMT_ROLLBACK:
+		ends = !t.GetChain() // a chained transaction is as read-only as the one before
+	}
+	readOnly := saysReadOnly(t)
+	if j.loose && !ends && !readOnly {
+		j.refuse(SQLLeavesReadOnly, "statement_after_commit")
+	}
+	j.v.EndsTransaction = j.v.EndsTransaction || ends
+	j.loose = (j.loose || ends) && !readOnly
+}
+
+// saysReadOnly reports whether a statement is BEGIN … READ ONLY.
+func saysReadOnly(t *pg_query.TransactionStmt) bool {
+	for _, o := range t.GetOptions() {
+		if d := o.GetDefElem(); d.GetDefname() == "transaction_read_only" && d.GetArg().GetAConst().GetIval().GetIval() == 1 {
+			return true
+		}
+	}
+	return false
+}
 
 func (j *judgement) refuse(r SQLReason, what string) {
 	if j.v.Reason == SQLReads {

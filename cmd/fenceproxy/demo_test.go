@@ -26,19 +26,21 @@ func program(t *testing.T, args ...string) *exec.Cmd {
 func TestDemo(t *testing.T) {
 	for name, c := range map[string]struct {
 		args []string
+		env  []string
 		want []string
 	}{
-		"postgres": {[]string{"--postgres"}, []string{
+		"postgres": {[]string{"--postgres"}, nil, []string{
 			"Postgres 1", "SQLSTATE FP001", "STALE: number",
 			"postgres   with fenceproxy   stale write refused",
 			"postgres   without           stale write landed, as number ",
 		}},
-		"redis": {[]string{"--redis"}, []string{
+		"redis": {[]string{"--redis"}, nil, []string{
 			"Redis 7", "FENCED ", "STALE: number",
 			"redis      with fenceproxy   stale write refused",
 			"redis      without           stale write landed, as number ",
 		}},
-		"embedded": {[]string{"--embedded"}, []string{
+		"no server on the machine": {nil, []string{"PATH=/nonexistent", "FENCEPROXY_POSTGRES_BIN=/nonexistent"}, []string{
+			"This machine has no Postgres server, so the demo shows the Redis half alone.",
 			"This is not a real Redis", "FENCED ", "STALE: number",
 			"redis      with fenceproxy   stale write refused",
 			"redis      without           stale write landed, as number ",
@@ -47,6 +49,7 @@ func TestDemo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var out, errOut bytes.Buffer
 			cmd := program(t, append([]string{"demo", "--fast"}, c.args...)...)
+			cmd.Env = append(cmd.Env, c.env...)
 			cmd.Stdout, cmd.Stderr = &out, &errOut
 			if err := cmd.Run(); err != nil {
 				t.Fatalf("%v\n%s\n%s", err, &out, &errOut)
@@ -60,5 +63,15 @@ func TestDemo(t *testing.T) {
 				t.Error("colours in what is no terminal")
 			}
 		})
+	}
+}
+
+// TestDemoWithoutItsServer: a half that was asked for and cannot be shown is a failure
+// that says what to do.
+func TestDemoWithoutItsServer(t *testing.T) {
+	t.Setenv("FENCEPROXY_POSTGRES_BIN", "/nonexistent")
+	r := command(t, "", "demo", "--postgres")
+	if r.code != exitFailure || !strings.Contains(r.err, "apt-get install postgresql") {
+		t.Errorf("%+v", r)
 	}
 }

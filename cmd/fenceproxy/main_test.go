@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
 )
 
@@ -120,6 +122,23 @@ func TestUsageErrors(t *testing.T) {
 	}
 	if r := command(t, secret[:4]+"!", "election", "renew", "orders", "--backend", "memory:", "--token-file", "-"); r.code != exitUsage || strings.Contains(r.err, "secr!") {
 		t.Errorf("malformed token: %+v", r)
+	}
+}
+
+// TestNoFlagTakesAToken: everybody on a machine can read its command lines.
+func TestNoFlagTakesAToken(t *testing.T) {
+	parser, err := kong.New(&commands{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, leaf := range parser.Model.Leaves(false) {
+		for _, group := range leaf.AllFlags(false) {
+			for _, f := range group {
+				if strings.Contains(f.Name, "token") && f.Name != "token-file" && f.Name != "save-token" {
+					t.Errorf("%s has a flag --%s", leaf.FullPath(), f.Name)
+				}
+			}
+		}
 	}
 }
 

@@ -95,6 +95,7 @@ func TestErrorsKeepPasswords(t *testing.T) {
 
 // The URLs of real servers.
 func TestServers(t *testing.T) {
+	id := testenv.Name(t, "e")
 	pg, rd := testenv.SharedPostgres(t), testenv.SharedRedis(t)
 	for _, u := range []string{
 		pg.DSN(servers.Superuser, "postgres"), "redis://" + rd.Addr, "valkey://" + rd.Addr + "/1", "memory:",
@@ -108,11 +109,11 @@ func TestServers(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		g, err := b.Acquire(t.Context(), "e", election.AcquireOptions{})
+		g, err := b.Acquire(t.Context(), id, election.AcquireOptions{})
 		if err != nil || g.Status != election.Acquired {
 			t.Errorf("%s: %+v, %v", u, g, err)
 		}
-		if v, err := b.Validate(t.Context(), "e", g.Token); err != nil || v.Standing != election.StandingCurrent || v.Number != g.Number {
+		if v, err := b.Validate(t.Context(), id, g.Token); err != nil || v.Standing != election.StandingCurrent || v.Number != g.Number {
 			t.Errorf("%s: %+v, %v", u, v, err)
 		}
 		if err := b.Close(); err != nil {

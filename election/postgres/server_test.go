@@ -215,6 +215,39 @@ func TestNoSessionState(t *testing.T) {
 	}
 }
 
+// A caller's handle may be in any of pgx's modes; GORM's users often choose the simple
+// protocol.
+func TestModesOfCallersHandle(t *testing.T) {
+	x := newPlace(t, testenv.SharedPostgres(t), "").install()
+	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) {
+			db, err := sql.Open("pgx", x.dsn(x.server.Addr, "default_query_exec_mode="+mode))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			b, err := NewDB(db, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			g := win(t, b, mode, election.AcquireOptions{Owner: `o'\"$1`, MinFencing: 1<<62 + 1})
+			if v, err := b.Validate(t.Context(), mode, g.Token); err != nil || v.Standing != election.StandingCurrent ||
+				v.Number != 1<<62+1 || v.Owner != g.Owner {
+				t.Errorf("Validate: %+v, %v", v, err)
+			}
+			if r, err := b.Renew(t.Context(), mode, g.Token); err != nil || r.Number != g.Number {
+				t.Errorf("Renew: %+v, %v", r, err)
+			}
+			if r, err := b.Resign(t.Context(), mode, g.Token, election.ResignOptions{}); err != nil || r.Status != election.Released {
+				t.Errorf("Resign: %+v, %v", r, err)
+			}
+			if err := b.EnsureSchema(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // Safety: of two that saw the same vacant row, the one that comes second looks again
 // once the first has committed.
 func TestSecondLook(t *testing.T) {

@@ -56,9 +56,9 @@ type Options struct {
 }
 
 // New returns a backend on a client of the caller's, which Close leaves open. The
-// client may be one of a cluster or of Sentinel, but a cluster client must not be set
-// to read from replicas. Where it retries by itself, a Resign whose reply was lost
-// reports NotOwner although it released.
+// client may be one of a cluster or of Sentinel; one that prefers replicas is asked for
+// scripts, which it sends to primaries. Where it retries by itself, a Resign whose reply
+// was lost reports NotOwner although it released.
 func New(client goredis.UniversalClient, o Options) *Backend {
 	return &Backend{client: client, scripts: newScripts(o)}
 }

@@ -177,6 +177,38 @@ func TestTokenIsNeverSent(t *testing.T) {
 	}
 }
 
+// The rights that the documentation names are enough.
+func TestLeastRights(t *testing.T) {
+	p := testenv.Redis(t)
+	rules := "on >password ~fenceproxy:* resetchannels -@all +hello +eval +evalsha +pttl +hmget +hset +pexpire +get +set +incr +del +time"
+	if err := plain(t, p.Addr).ACLSetUser(t.Context(), "elections", strings.Fields(rules)...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := OpenURL("redis://elections:password@"+p.Addr, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	g := win(t, b, "e", election.AcquireOptions{})
+	win(t, b, "e", election.AcquireOptions{Token: g.Token})
+	standing(t, b, "e", g.Token, election.StandingCurrent, g.Number)
+	if r, err := b.Renew(t.Context(), "e", g.Token); err != nil || r.Status != election.Renewed {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if r, err := b.Resign(t.Context(), "e", g.Token, election.ResignOptions{HoldOff: time.Minute}); err != nil || r.Status != election.Released {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if st, err := b.Status(t.Context(), "e"); err != nil || st.HoldOff <= 0 {
+		t.Errorf("%+v, %v", st, err)
+	}
+	// INCR is needed when the clock is behind.
+	f := win(t, b, "f", election.AcquireOptions{MinFencing: 1 << 60})
+	if _, err := b.Resign(t.Context(), "f", f.Token, election.ResignOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	win(t, b, "f", election.AcquireOptions{})
+}
+
 // What expires and what stays.
 func TestKeys(t *testing.T) {
 	p := testenv.SharedRedis(t)
@@ -198,7 +230,7 @@ func TestKeys(t *testing.T) {
 
 // A record that somebody else wrote is an error, never a leader and never a number.
 func TestCorrupt(t *testing.T) {
-	p := testenv.SharedRedis(t)
+	p := testenv.Redis(t)
 	b, c := opened(t, p.Addr), plain(t, p.Addr)
 	token := election.NewToken()
 	lease := func(k string, fields ...any) error {

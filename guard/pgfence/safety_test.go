@@ -139,7 +139,7 @@ func TestSeverWaitsForAStoppedProcess(t *testing.T) {
 	pid := int(s.backend().PID)
 	must(t, syscall.Kill(pid, syscall.SIGSTOP))
 	defer func() { _ = syscall.Kill(pid, syscall.SIGCONT) }()
-	err := f.Sever(within(t, 200*time.Millisecond), after(x))
+	err := f.Sever(within(t, time.Second), after(x))
 	var e *pgfence.SeverError
 	if !errors.As(err, &e) || !errors.Is(err, context.DeadlineExceeded) || len(e.Left) != 1 || int(e.Left[0].PID) != pid ||
 		!strings.Contains(err.Error(), fmt.Sprint("pid ", pid)) {
@@ -167,7 +167,7 @@ func TestRightsAreCheckedBeforeTheyAreReliedOn(t *testing.T) {
 	r := guardtest.Record(x, guard.Severed, 1)
 	for _, right := range []string{"pg_read_all_stats", "pg_signal_backend"} {
 		c.exec(t, "REVOKE "+right+" FROM fenceproxy")
-		if err := f.Sever(t.Context(), after(x)); !errors.Is(err, pgfence.ErrRights) {
+		if err := f.Sever(within(t, 5*time.Second), after(x)); !errors.Is(err, pgfence.ErrRights) || errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("without %s: sever: %v", right, err)
 		}
 		other := c.session(t, "app")
@@ -189,6 +189,26 @@ func TestRightsAreCheckedBeforeTheyAreReliedOn(t *testing.T) {
 	must(t, f.Sever(t.Context(), after(x)))
 	if s.Write(t.Context()) == nil {
 		t.Error("not severed")
+	}
+}
+
+// SAFETY: rights that are taken away while a takeover waits.
+func TestRightsLostDuringATakeover(t *testing.T) {
+	c := install(t, testenv.Postgres(t, servers.PostgresOptions{}))
+	f := c.fence(t, pgfence.DefaultRole)
+	s, x := c.bound(t, f)
+	pid := int(s.backend().PID)
+	must(t, syscall.Kill(pid, syscall.SIGSTOP))
+	defer func() { _ = syscall.Kill(pid, syscall.SIGCONT) }()
+	severed := make(chan error, 1)
+	go func() { severed <- f.Sever(within(t, 20*time.Second), after(x)) }()
+	eventually(t, func() bool {
+		return c.count(t, `SELECT count(*) FROM pg_stat_activity WHERE usename = 'fenceproxy' AND query LIKE '%pg_terminate_backend%'`) > 0 ||
+			len(severed) > 0
+	})
+	c.exec(t, "REVOKE pg_read_all_stats FROM fenceproxy")
+	if err := <-severed; !errors.Is(err, pgfence.ErrRights) {
+		t.Errorf("got %v", err)
 	}
 }
 
@@ -236,7 +256,7 @@ func TestSuperuserAfterItsBind(t *testing.T) {
 	// The server keeps the role of each process since its start, but asks the catalog
 	// whether it is a superuser's.
 	c.exec(t, "ALTER ROLE app SUPERUSER")
-	err = f.Sever(within(t, 300*time.Millisecond), after(x))
+	err = f.Sever(within(t, time.Second), after(x))
 	var e *pgfence.SeverError
 	if !errors.As(err, &e) || len(e.Left) != 2 || e.Left[0].Role != "app" || !errors.Is(e.Left[0].Err, pgfence.ErrRights) {
 		t.Fatalf("got %v", err)
@@ -255,7 +275,7 @@ func TestUsedAgainProcessIsLeftAlone(t *testing.T) {
 	x, _ := guardtest.Term(testenv.Name(t, "e"), 7)
 	s := c.session(t, "app")
 	c.exec(t, "INSERT INTO fenceproxy.session VALUES ($1, now() - interval '1 day', $2, 7, '')", s.backend().PID, x.Election)
-	must(t, f.Sever(t.Context(), after(x)))
+	must(t, f.Sever(within(t, 5*time.Second), after(x)))
 	must(t, s.Write(t.Context()))
 	if n := c.count(t, "SELECT count(*) FROM fenceproxy.session WHERE election = $1", x.Election); n != 0 {
 		t.Errorf("%d rows left", n)

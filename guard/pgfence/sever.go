@@ -2,9 +2,10 @@ package pgfence
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -72,39 +73,44 @@ func (f *Fence) Sever(ctx context.Context, t guard.Term) error {
 	if err := f.checkRights(ctx); err != nil {
 		return err
 	}
+	var old map[process]string
 	signalled := make(map[process]time.Time)
 	refused := make(map[process]error)
 	for wait := pollMin; ; wait = min(2*wait, pollMax) {
-		// One transaction a look: within one the server shows the same statistics again.
-		old, gone, err := f.look(ctx, t)
+		// INVARIANT: a signal is no end; only a look that finds nobody is. One
+		// transaction a look: within one the server shows the same statistics again.
+		now, gone, err := f.look(ctx, t)
+		if ctx.Err() != nil && len(old) > 0 {
+			return stopped(ctx, t, old, refused)
+		}
 		if err != nil {
 			return err
 		}
-		if len(old) == 0 {
+		if len(now) == 0 {
 			f.forget(ctx, t.Election, gone)
 			return nil
 		}
-		for p := range old {
-			if at, ok := signalled[p]; ok && time.Since(at) < signalAgain {
-				continue
-			}
-			signalled[p] = time.Now()
-			if err := f.signal(ctx, p); ctx.Err() == nil {
-				refused[p] = err
-			}
+		old = now
+		for p, err := range f.signal(ctx, old, signalled) {
+			refused[p] = err
 		}
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			left := &SeverError{Election: t.Election, Err: context.Cause(ctx)}
-			for p, role := range old {
-				left.Left = append(left.Left, Left{PID: p.pid, Role: role, Err: refused[p]})
-			}
-			return left
+			return stopped(ctx, t, old, refused)
 		}
 	}
+}
+
+func stopped(ctx context.Context, t guard.Term, old map[process]string, refused map[process]error) error {
+	e := &SeverError{Election: t.Election, Err: context.Cause(ctx)}
+	for p, role := range old {
+		e.Left = append(e.Left, Left{PID: p.pid, Role: role, Err: refused[p]})
+	}
+	slices.SortFunc(e.Left, func(a, b Left) int { return cmp.Compare(a.PID, b.PID) })
+	return e
 }
 
 func (f *Fence) checkRights(ctx context.Context) error {
@@ -170,16 +176,47 @@ func (f *Fence) look(ctx context.Context, t guard.Term) (old map[process]string,
 	return old, gone, nil
 }
 
-// signal asks one process to end; one statement each, since one that may not be ended
-// would fail the others.
-func (f *Fence) signal(ctx context.Context, p process) error {
-	var sent bool
-	err := f.pool.QueryRow(ctx, `SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity
-		WHERE pid = $1 AND backend_start = $2`, pgx.QueryExecModeExec, p.pid, p.start).Scan(&sent)
-	if err == nil || errors.Is(err, pgx.ErrNoRows) {
+// signal asks the processes to end that were not asked of late, and returns which could
+// not be asked, and why.
+func (f *Fence) signal(ctx context.Context, old map[process]string, signalled map[process]time.Time) map[process]error {
+	var ps []process
+	for p := range old {
+		if at, ok := signalled[p]; !ok || time.Since(at) >= signalAgain {
+			ps = append(ps, p)
+			signalled[p] = time.Now()
+		}
+	}
+	if len(ps) == 0 {
 		return nil
 	}
-	return explain(err)
+	err := f.terminate(ctx, ps)
+	if err == nil || len(ps) == 1 || ctx.Err() != nil {
+		return map[process]error{ps[0]: err}
+	}
+	// One that may not be ended fails the statement, and with it those that come after.
+	refused := make(map[process]error)
+	for _, p := range ps {
+		refused[p] = f.terminate(ctx, []process{p})
+	}
+	return refused
+}
+
+func (f *Fence) terminate(ctx context.Context, ps []process) error {
+	pids, starts := columns(ps)
+	_, err := f.pool.Exec(ctx, `SELECT pg_catalog.pg_terminate_backend(a.pid) FROM pg_catalog.pg_stat_activity a
+		JOIN unnest($1::int[], $2::timestamptz[]) p (pid, start) ON a.pid = p.pid AND a.backend_start = p.start`,
+		pgx.QueryExecModeExec, pids, starts)
+	if err != nil {
+		return explain(err)
+	}
+	return nil
+}
+
+func columns(ps []process) (pids []int32, starts []time.Time) {
+	for _, p := range ps {
+		pids, starts = append(pids, p.pid), append(starts, p.start)
+	}
+	return pids, starts
 }
 
 // forget removes the rows of processes that have ended. It only tidies up.
@@ -187,10 +224,7 @@ func (f *Fence) forget(ctx context.Context, electionID string, gone []process) {
 	if len(gone) == 0 {
 		return
 	}
-	pids, starts := make([]int32, len(gone)), make([]time.Time, len(gone))
-	for i, p := range gone {
-		pids[i], starts[i] = p.pid, p.start
-	}
+	pids, starts := columns(gone)
 	_, _ = f.pool.Exec(ctx, `DELETE FROM fenceproxy.session s USING unnest($2::int[], $3::timestamptz[]) g (pid, start)
 		WHERE s.election = $1 AND s.pid = g.pid AND s.backend_start = g.start`,
 		pgx.QueryExecModeExec, electionID, pids, starts)

@@ -103,6 +103,9 @@ func (a *act) takeOver(ctx context.Context) error {
 		return err
 	}
 	a.numberB = second.Number
+	if a.fenced {
+		a.narrate("B connects. Before its first write the proxy raises the fence, which stands inside " + a.stage.product + " itself, to B's number, and ends every connection of a lower one.")
+	}
 	if a.numberB <= a.numberA {
 		return fmt.Errorf("worker B leads with number %d, which is not above A's %d", a.numberB, a.numberA)
 	}

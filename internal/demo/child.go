@@ -121,7 +121,7 @@ func startWorker(name, self string, args []string, reports chan<- report, quit <
 	})
 }
 
-var errInterrupted = errors.New("interrupted")
+var errInterrupted = errors.New("the demo was interrupted")
 
 // said keeps the end of what a process printed on standard error.
 type said struct {

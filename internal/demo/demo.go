@@ -143,7 +143,10 @@ func (d *demo) arrow() string { return d.pick("→", "->") }
 // failed ends the story early.
 func (d *demo) failed(err error, proxy *child) error {
 	d.end()
-	if proxy != nil && !errors.Is(err, errInterrupted) {
+	if errors.Is(err, errInterrupted) {
+		return err
+	}
+	if proxy != nil {
 		if log := proxy.said.String(); log != "" {
 			return fmt.Errorf("the demo did not show what it should: %w\nThe proxy's log:\n%s", err, log)
 		}

@@ -21,8 +21,9 @@ import (
 
 // A stage is a server with what the acts need on it.
 type stage struct {
-	// wire, name and holds are for the story: postgres, Postgres 15.18, table.
-	wire, name, holds string
+	// wire, product, name and holds are for the story: postgres, Postgres, Postgres
+	// 15.18, table.
+	wire, product, name, holds string
 	// direct is the server's URL for a worker, control the proxy's for its fence, and
 	// elections that of the election backend.
 	direct, control, elections string
@@ -48,7 +49,7 @@ func (d *demo) postgresStage(ctx context.Context) (*stage, error) {
 		return nil, err
 	}
 	s := &stage{
-		wire: postgresWire, name: shortVersion("Postgres", p.Version), holds: "table", refusal: "FP001",
+		wire: postgresWire, product: "Postgres", name: shortVersion("Postgres", p.Version), holds: "table", refusal: "FP001",
 		direct:    p.DSN("app", "postgres"),
 		control:   p.DSN(pgfence.DefaultRole, "postgres"),
 		elections: p.DSN("app", "postgres"),
@@ -126,7 +127,7 @@ func (d *demo) embeddedStage(ctx context.Context) (*stage, error) {
 }
 
 func redisAt(addr string) *stage {
-	s := &stage{wire: redisWire, holds: "list", refusal: "FENCED"}
+	s := &stage{wire: redisWire, product: "Redis", holds: "list", refusal: "FENCED"}
 	s.direct = "redis://" + addr
 	s.control, s.elections = s.direct, s.direct
 	s.read = func(ctx context.Context, target string) ([]entry, error) { return readRedis(ctx, s.direct, target) }

@@ -44,6 +44,7 @@ type core struct {
 	cBody    int    // bytes left of a message under way
 	cDrop    bool   // which go nowhere
 	cAfter   []byte // goes upstream when they are gone
+	ends     endings
 	setting  setting
 	before   guard.Credential  // the credential before that
 	assigned policy.SQLVerdict // what the message sets that is being settled

@@ -47,13 +47,10 @@ func (c *core) client(in []byte) step {
 			// after what it owes.
 			return step{pass: i, write: badHeader(typ, n), next: stop}
 		}
-		if typ == 'Q' || typ == 'P' || typ == 'F' && !c.isBound {
-			if s, done := c.inspect(typ, rest, 1+n); !done {
-				s.pass += i
-				return s
-			}
-		} else {
-			c.sent(typ)
+		s, done := c.inspect(typ, rest, 1+n)
+		if !done {
+			s.pass += i
+			return s
 		}
 		// Let it through.
 		i += 5
@@ -84,7 +81,9 @@ func (c *core) hold() bool {
 	if c.phase == settling || c.inject.active || c.setting == admitting || c.track.full() {
 		return true
 	}
-	return c.suspect && c.track.state() == willDrain
+	// A reader's next message waits for the answer to the one before, in which the server
+	// reports whether a function made the session read-write.
+	return (c.suspect || !c.isBound) && c.track.state() == willDrain
 }
 
 // mustRepair says whether a bound session came to rest read-only, after DISCARD ALL or

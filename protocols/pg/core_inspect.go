@@ -9,11 +9,23 @@ import (
 	"github.com/fenceproxy/fenceproxy/policy"
 )
 
-// inspect decides on a Query, a Parse or, unbound, a FunctionCall of size bytes. It
-// reports true when the message goes through as it is; the step is what to do otherwise.
+// inspect decides on a message of size bytes, of which in may hold only some. It reports
+// true when the message goes through as it is; the step is what to do otherwise.
 func (c *core) inspect(typ byte, in []byte, size int) (step, bool) {
-	if typ == 'F' {
+	if c.isBound && typ != 'Q' && typ != 'P' {
+		c.sent(typ)
+		return step{}, true
+	}
+	if s, done := c.portals(typ, in, size); !done {
+		return s, false
+	}
+	switch typ {
+	case 'Q', 'P':
+	case 'F':
 		return c.refuse(typ, nil, size, codeFunctionCall, "")
+	default:
+		c.sent(typ)
+		return step{}, true
 	}
 	if size > c.maxInspect {
 		if c.isBound {
@@ -54,6 +66,9 @@ func (c *core) inspect(typ byte, in []byte, size int) (step, bool) {
 	case v.Reason != policy.SQLReads:
 		// Invariant 1: nothing that may write goes upstream unbound.
 		return c.refuse(typ, name, size, code(v.Reason), v.What)
+	}
+	if typ == 'P' {
+		c.ends.parsed(string(name), v.EndsTransaction)
 	}
 	c.letThrough(typ, name, v.Resets)
 	return step{}, true
@@ -120,7 +135,8 @@ func (c *core) letThrough(typ byte, name []byte, resets bool) {
 
 // refuse replaces a message by one that fails at the server in the same way.
 func (c *core) refuse(typ byte, name []byte, size int, why code, what string) (step, bool) {
-	c.sent(replaced(typ))
+	typ = replaced(typ)
+	c.sent(typ)
 	text := c.marker(why, what)
 	if typ == 'P' {
 		return c.replace(size, appendParse(nil, string(name), text)), false
@@ -128,13 +144,13 @@ func (c *core) refuse(typ byte, name []byte, size int, why code, what string) (s
 	return c.replace(size, appendQuery(nil, text)), false
 }
 
-// replaced is the type of the message that stands for one of type typ. A FunctionCall
-// becomes a Query, which is answered by an error and ReadyForQuery too.
+// replaced is the type of the message that stands for one of type typ: a Query where the
+// answer is an error and ReadyForQuery, else a Parse, whose error skips to Sync.
 func replaced(typ byte) byte {
-	if typ == 'F' {
+	if typ == 'F' || typ == 'Q' {
 		return 'Q'
 	}
-	return typ
+	return 'P'
 }
 
 // fence deals with a message that sets fence.election or fence.token. It waits until the

@@ -19,7 +19,7 @@ func (c *core) server(in []byte) step {
 			n := min(c.sBody, len(in)-i)
 			c.sBody -= n
 			if c.sDrop {
-				return step{pass: i, drop: n, next: c.more()}
+				return step{pass: i, drop: n, next: c.more(), need: 1}
 			}
 			i += n
 			if c.sBody > 0 {

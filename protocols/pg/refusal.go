@@ -92,7 +92,7 @@ func (c *core) explain(why code, what string) report {
 	case policy.SQLFunction:
 		r.Detail = join(r.Detail, "refused: the function "+what+" has effects, or is not known to have none")
 	case policy.SQLLeavesReadOnly:
-		r.Detail = join(r.Detail, "refused: "+words+" would make the session read-write")
+		r.Detail = join(r.Detail, "refused: "+words+" would or might make the session read-write")
 	case policy.SQLSetting:
 		r.Detail = join(r.Detail, "refused: setting "+what+" this way would change how statements are read")
 	case policy.SQLUnparsed:

@@ -34,7 +34,7 @@ func wantError(t *testing.T, err error, state string, words ...string) *pgconn.P
 	return e
 }
 
-func exec(t *testing.T, c *pgx.Conn, sql string) error {
+func try(t *testing.T, c *pgx.Conn, sql string) error {
 	t.Helper()
 	_, err := c.Exec(t.Context(), sql)
 	return err
@@ -47,7 +47,7 @@ func TestReaderReadsAndIsRefused(t *testing.T) {
 		if got := queryString(t, c, "SELECT 'x'"); got != "x" {
 			t.Error(got)
 		}
-		err := exec(t, c, "INSERT INTO t VALUES (1)")
+		err := try(t, c, "INSERT INTO t VALUES (1)")
 		wantError(t, err, "25006", `no live token of election "orders"`, "INSERT", "Present the election's live token")
 		// The session is in step and goes on.
 		if got := queryString(t, c, "SELECT 'y'"); got != "y" {
@@ -108,7 +108,7 @@ func TestSetBindsLater(t *testing.T) {
 		{"&default_query_exec_mode=simple_protocol", []string{`/* x */ SET U&"\0066ence" . "token" = '` + token + "'"}},
 	} {
 		conn := r.connect(c.params)
-		wantError(t, exec(t, conn, "INSERT INTO t VALUES (100)"), "25006")
+		wantError(t, try(t, conn, "INSERT INTO t VALUES (100)"), "25006")
 		for _, s := range c.sets {
 			mustExec(t, conn, s)
 		}
@@ -116,7 +116,7 @@ func TestSetBindsLater(t *testing.T) {
 		if got := queryString(t, conn, "SHOW fence.status"); got != "bound" {
 			t.Error(got)
 		}
-		wantError(t, exec(t, conn, "SET fence.token = '"+election.NewToken().Reveal()+"'"), "55000", `bound to election "orders" with number 1`)
+		wantError(t, try(t, conn, "SET fence.token = '"+election.NewToken().Reveal()+"'"), "55000", `bound to election "orders" with number 1`)
 	}
 	if got := r.rows(); got != "0,1,2,3,4,5" {
 		t.Error(got)
@@ -130,20 +130,20 @@ func TestSetIsRefused(t *testing.T) {
 	simple := "&default_query_exec_mode=simple_protocol"
 	for _, params := range []string{"", simple} {
 		c := r.connect(params)
-		wantError(t, exec(t, c, "SET fence.token = '"+election.NewToken().Reveal()+"'"), "FP001", "number 1", "number 2 rules", `"w2"`)
+		wantError(t, try(t, c, "SET fence.token = '"+election.NewToken().Reveal()+"'"), "FP001", "number 1", "number 2 rules", `"w2"`)
 		// From now on writes are refused with that reason.
-		wantError(t, exec(t, c, "DELETE FROM t"), "FP001", "number 2 rules", "DELETE")
-		wantError(t, exec(t, c, "SET fence.token = 'short'"), "FP010", "length")
-		wantError(t, exec(t, c, "SET LOCAL fence.token = '"+token+"'"), "FP010")
-		wantError(t, exec(t, c, "RESET fence.token"), "FP010")
-		wantError(t, exec(t, c, "SET fence.tok = '"+token+"'"), "FP010")
-		wantError(t, exec(t, c, "SELECT set_config('fence.token', '"+token+"', false)"), "FP010")
-		wantError(t, exec(t, c, "SET fence.election = 'invoices'; SET fence.token = '"+token+"'"), "FP008")
+		wantError(t, try(t, c, "DELETE FROM t"), "FP001", "number 2 rules", "DELETE")
+		wantError(t, try(t, c, "SET fence.token = 'short'"), "FP010", "length")
+		wantError(t, try(t, c, "SET LOCAL fence.token = '"+token+"'"), "FP010")
+		wantError(t, try(t, c, "RESET fence.token"), "FP010")
+		wantError(t, try(t, c, "SET fence.tok = '"+token+"'"), "FP010")
+		wantError(t, try(t, c, "SELECT set_config('fence.token', '"+token+"', false)"), "FP010")
+		wantError(t, try(t, c, "SET fence.election = 'invoices'; SET fence.token = '"+token+"'"), "FP008")
 		if params == simple {
-			wantError(t, exec(t, c, "SET fence.token = '"+token+"'; SELECT 1"), "FP010", "beside other statements")
+			wantError(t, try(t, c, "SET fence.token = '"+token+"'; SELECT 1"), "FP010", "beside other statements")
 		}
 		mustExec(t, c, "BEGIN")
-		wantError(t, exec(t, c, "SET fence.token = '"+token+"'"), "25001")
+		wantError(t, try(t, c, "SET fence.token = '"+token+"'"), "25001")
 		mustExec(t, c, "ROLLBACK")
 		mustExec(t, c, "SET fence.token = '"+token+"'")
 		mustExec(t, c, "DELETE FROM t")
@@ -172,7 +172,7 @@ func TestRefusedCredentialAtConnectWarns(t *testing.T) {
 		if len(notices) != 1 || notices[0].Severity != "WARNING" || notices[0].Code != state {
 			t.Errorf("notices %+v, want one WARNING %s", notices, state)
 		}
-		wantError(t, exec(t, c, "INSERT INTO t VALUES (1)"), state)
+		wantError(t, try(t, c, "INSERT INTO t VALUES (1)"), state)
 		if got := queryString(t, c, "SELECT 'reads'"); got != "reads" {
 			t.Error(got)
 		}
@@ -185,7 +185,7 @@ func TestBindRefused(t *testing.T) {
 	token := r.guard.lead().Reveal()
 	r.guard.bindErr = &guard.Refusal{Reason: guard.Unseverable, Election: "orders", Detail: "a superuser"}
 	c := r.connect("&fence.token=" + token)
-	wantError(t, exec(t, c, "INSERT INTO t VALUES (1)"), "FP007", "superuser")
+	wantError(t, try(t, c, "INSERT INTO t VALUES (1)"), "FP007", "superuser")
 	if got := r.rows(); got != "" {
 		t.Error(got)
 	}
@@ -199,7 +199,7 @@ func TestLossOfPermitEndsTheSession(t *testing.T) {
 	r.guard.lead()
 	r.guard.endPermits(guard.Stale)
 	for _, c := range []*pgx.Conn{idle, busy} {
-		e := wantError(t, exec(t, c, "INSERT INTO t VALUES (2)"), "FP001", "holds number 1", "number 2 rules", `held by "w2"`, "Stop writing")
+		e := wantError(t, try(t, c, "INSERT INTO t VALUES (2)"), "FP001", "holds number 1", "number 2 rules", `held by "w2"`, "Stop writing")
 		if e.Severity != "FATAL" {
 			t.Error(e.Severity)
 		}
@@ -223,7 +223,7 @@ func TestDeadPermitWithoutNoticeWritesNothing(t *testing.T) {
 	c := r.leader()
 	mustExec(t, c, "INSERT INTO t VALUES (1)")
 	r.guard.permits[0].live.Store(false)
-	wantError(t, exec(t, c, "INSERT INTO t VALUES (2)"), "FP003")
+	wantError(t, try(t, c, "INSERT INTO t VALUES (2)"), "FP003")
 	if got := r.rows(); got != "1" {
 		t.Error(got)
 	}
@@ -236,7 +236,7 @@ func TestSeverIsExplained(t *testing.T) {
 	mustExec(t, c, "INSERT INTO t VALUES (1)")
 	r.guard.lead()
 	r.guard.sever(t) // the permit does not know yet
-	e := wantError(t, exec(t, c, "COMMIT"), "FP001", "holds number 1", "number 2 rules")
+	e := wantError(t, try(t, c, "COMMIT"), "FP001", "holds number 1", "number 2 rules")
 	if e.Severity != "FATAL" {
 		t.Error(e.Severity)
 	}
@@ -249,7 +249,7 @@ func TestOrdinaryTerminationPassesUnchanged(t *testing.T) {
 	r := newRig(t, nil)
 	c := r.leader()
 	mustExec(t, r.admin, "SELECT pg_terminate_backend($1)", int32(c.PgConn().PID()))
-	wantError(t, exec(t, c, "SELECT 1"), "57P01", "terminating connection due to administrator command")
+	wantError(t, try(t, c, "SELECT 1"), "57P01", "terminating connection due to administrator command")
 }
 
 func TestUnbindsWhenTheServerClosed(t *testing.T) {
@@ -274,7 +274,7 @@ func TestShutdown(t *testing.T) {
 	go func() { r.stop(); close(stopped) }()
 	wantError(t, waitClosed(t, rests), "57P01", "shutting down")
 	mustExec(t, works, "COMMIT")
-	wantError(t, exec(t, works, "SELECT 1"), "57P01")
+	wantError(t, try(t, works, "SELECT 1"), "57P01")
 	<-stopped
 	if got := r.rows(); got != "1" {
 		t.Error(got)

@@ -175,7 +175,12 @@ func (s *Server) dial(ctx context.Context) (*net.TCPConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.(*net.TCPConn), nil
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		_ = c.Close()
+		return nil, fmt.Errorf("connected by %T, not by TCP", c)
+	}
+	return tcp, nil
 }
 
 // reject answers a start-up packet with an error.

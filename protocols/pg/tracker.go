@@ -52,27 +52,32 @@ func (t *tracker) first() *unit { return &t.q[t.head] }
 
 // state says whether the server is at rest.
 func (t *tracker) state() draining {
-	ends, copies := false, false
-	for i := t.head; i < len(t.q) && !ends; i++ {
-		if t.q[i].kind == 'c' {
-			copies = true
-		} else {
-			ends = true
-		}
-	}
-	if t.copyIn && ends && !copies {
-		// The rest of the queue may hold the end of the copy.
-		copies = slices.ContainsFunc(t.q[t.head:], func(u unit) bool { return u.kind == 'c' })
-	}
 	switch {
 	case t.muddled:
 		return stuck
-	case ends && (!t.copyIn || copies):
+	case t.answers():
 		return willDrain
-	case ends || t.len() > 0 || t.tail > 0 || t.copyIn || t.skipping:
+	case t.len() > 0 || t.tail > 0 || t.copyIn || t.skipping:
 		return stuck
 	}
 	return idle
+}
+
+// answers says whether a ReadyForQuery will come by itself. While COPY data is read, that
+// needs the copy's end; and where an Execute started it, a Sync after that end, for
+// the ones before it are swallowed.
+func (t *tracker) answers() bool {
+	units := t.q[t.head:]
+	if t.copyIn {
+		i := slices.IndexFunc(units, func(u unit) bool { return u.kind == 'c' })
+		if i < 0 {
+			return false
+		}
+		if t.copyExt {
+			units = units[i:]
+		}
+	}
+	return slices.ContainsFunc(units, func(u unit) bool { return u.kind != 'c' })
 }
 
 // sent records a message to the server.

@@ -61,6 +61,7 @@ func (c *core) hello(raw []byte, s *scanner) bool {
 	}
 	args := arguments(raw, s)
 	f := flow{hello: true}
+	c.strip(args[:min(len(args), 2)], 1)
 	for i := 2; i < len(args); {
 		switch opt := []byte(args[i]); {
 		case equalFold(opt, "auth") && i+2 < len(args):
@@ -71,6 +72,7 @@ func (c *core) hello(raw []byte, s *scanner) bool {
 			}
 			i += 3
 		case equalFold(opt, "setname") && i+1 < len(args):
+			c.strip(args[:i+2], i+1)
 			name := []byte(args[i+1])
 			own := &ownName{set: len(name) > 0, name: args[i+1]}
 			switch {

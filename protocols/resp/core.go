@@ -163,7 +163,7 @@ func (c *core) end(line string) {
 	c.ended = true
 	c.up = c.up[:0]
 	c.last = []byte(line)
-	c.bound = nil
+	c.bound, c.flow, c.ask = nil, flow{}, question{}
 	if c.served.between() {
 		c.close()
 	}

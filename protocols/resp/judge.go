@@ -235,7 +235,11 @@ func (c *core) getName() bool {
 	if c.bound == nil {
 		return false
 	}
-	if own := c.conn.name; own.set {
+	own := c.conn.name
+	if c.conn.multi && c.conn.inMulti != nil {
+		own = *c.conn.inMulti
+	}
+	if own.set {
 		c.up = appendCommand(c.up, "ECHO", own.name)
 	} else {
 		c.up = appendCommand(c.up, "GET", fencePrefix+"}:none") // nobody can make this key

@@ -263,3 +263,13 @@ func (s *syncBuffer) String() string {
 	defer s.mu.Unlock()
 	return s.b.String()
 }
+
+func fields(s string) []any {
+	var a []any
+	for f := range strings.FieldsSeq(s) {
+		a = append(a, f)
+	}
+	return a
+}
+
+func sprint(v any) string { return fmt.Sprint(v) }

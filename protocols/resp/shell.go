@@ -148,7 +148,9 @@ func (x *session) feed(ctx context.Context, b []byte) bool {
 		if !x.send(up) {
 			return false
 		}
-		x.dropPermit(false)
+		if ask.kind != askAdmit {
+			x.dropPermit(false) // admit still needs the old one
+		}
 		switch {
 		case ended:
 			x.hurryServer()
@@ -254,12 +256,6 @@ func (x *session) answer(ctx context.Context, q question) {
 
 // admit asks the guard for a permit, and watches over it.
 func (x *session) admit(ctx context.Context, q question) (*binding, *guard.Refusal) {
-	x.mu.Lock()
-	old := x.permit
-	x.mu.Unlock()
-	if old != nil && q.renew {
-		old.Invalidate()
-	}
 	x.dropPermit(true)
 	ctx, cancel := context.WithTimeout(ctx, x.server.c.AdmitTimeout)
 	defer cancel()
@@ -295,7 +291,13 @@ func (x *session) dropPermit(always bool) {
 	}
 	x.permit = nil
 	close(x.release)
+	renew := x.core.ask.renew
 	x.mu.Unlock()
+	if renew {
+		// The fence was not as this permit says: the guard must read it anew, or it would
+		// give the same permit again.
+		p.Invalidate()
+	}
 	p.Release()
 }
 

@@ -139,10 +139,15 @@ func (c *core) head(b []byte) int {
 	switch {
 	case f == foundMore:
 	case f == foundBad, kind == '$' && size < 0, kind == '*' && size > maxArgc:
-		s.nul = bytes.IndexByte(s.hold[s.lineAt:], 0) >= 0
+		line := s.hold[s.lineAt:]
+		end := bytes.IndexByte(line, '\r')
+		if end >= 0 {
+			line = line[:end]
+		}
+		s.nul = bytes.IndexByte(line, 0) >= 0
 		s.left = maxInline - int64(len(s.hold)-s.lineAt)
 		s.state = inBadLine
-		if n := len(s.hold); !s.nul && n-s.lineAt >= 2 && s.hold[n-2] == '\r' {
+		if end >= 0 && !s.nul {
 			c.refuseLine()
 		}
 	case kind == '*':
@@ -231,11 +236,11 @@ func (c *core) judgeLong(arg []byte) bool {
 func (c *core) badLine(b []byte) int {
 	s := &c.stream
 	k := int(min(s.left+1, int64(len(b))))
-	if !s.nul {
-		if i := bytes.IndexByte(b[:k], 0); i >= 0 {
-			s.nul = true // the server's search for the end stops here for ever
+	for i, x := range b[:k] {
+		if s.nul = s.nul || x == 0; s.nul {
+			break // the server's search for the end stops here for ever
 		}
-		if i := bytes.IndexByte(b[:k], '\r'); i >= 0 && !s.nul {
+		if x == '\r' {
 			c.refuseLine()
 			return i + 1
 		}
@@ -248,7 +253,7 @@ func (c *core) badLine(b []byte) int {
 
 // refuseLine makes the server refuse the line that is held.
 func (c *core) refuseLine() {
-	line := bytes.TrimRight(c.stream.hold[c.stream.lineAt:], "\r\n")
+	line, _, _ := bytes.Cut(c.stream.hold[c.stream.lineAt:], []byte{'\r'})
 	b := append(c.atLine(), line[:min(len(line), maxHead)]...)
 	c.refuseForm(append(b, '\r', '\n'))
 }

@@ -1,0 +1,9 @@
+// Package integration holds the tests that run the whole of fenceproxy against
+// real servers: takeover races, stopped and killed proxies, and the usual clients.
+//
+// The races come in pairs: one with the fence whole, which must find no late
+// write, and one with a safety step taken out, which must find some. A race that
+// cannot fail proves nothing.
+//
+// FENCEPROXY_LONG=1 (make race-long) runs the long form.
+package integration

@@ -1,0 +1,165 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fenceproxy/fenceproxy/election"
+	electionredis "github.com/fenceproxy/fenceproxy/election/redis"
+	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/guard/pgfence"
+	"github.com/fenceproxy/fenceproxy/internal/testenv"
+)
+
+// pgResource is a Postgres as the fault tests see it.
+type pgResource struct {
+	*pgStage
+	f *pgfence.Fence
+}
+
+func newPgResource(t *testing.T, ctx context.Context) *pgResource {
+	t.Helper()
+	s := newPgStage(t, ctx)
+	s.exec(t, ctx, "create table w (n bigint not null); grant all on w to app")
+	f, err := pgfence.Open(ctx, s.control(), pgfence.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Close)
+	return &pgResource{s, f}
+}
+
+func (r *pgResource) listener() string {
+	return fmt.Sprintf("protocol: postgres\nupstream: %s\ncontrol: %s", r.server.Addr, r.control())
+}
+
+type pgClient struct{ c *pgx.Conn }
+
+func (r *pgResource) connect(ctx context.Context, addr string, c guard.Credential) (client, error) {
+	conn, err := (&pgRaced{proxies: [2]string{addr}, user: "app"}).connect(ctx, c, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &pgClient{conn}, nil
+}
+
+func (c *pgClient) write(ctx context.Context, n int64) error {
+	_, err := c.c.Exec(ctx, "insert into w values ($1)", pgx.QueryExecModeExec, n)
+	return err
+}
+
+func (c *pgClient) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = c.c.Close(ctx)
+}
+
+func (r *pgResource) applied(t *testing.T, ctx context.Context, n int64) (got int) {
+	t.Helper()
+	if err := r.direct.QueryRow(ctx, "select count(*) from w where n = $1", n).Scan(&got); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func (r *pgResource) fence(t *testing.T, ctx context.Context, id string) guard.Record {
+	t.Helper()
+	f, err := r.f.Read(ctx, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// stall stops the client's server process: signals wait until it goes on.
+func (r *pgResource) stall(t *testing.T, ctx context.Context, c client) func() {
+	t.Helper()
+	pid := int(c.(*pgClient).c.PgConn().PID())
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	resume := sync.OnceFunc(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+	t.Cleanup(resume)
+	return resume
+}
+
+// redisElections is an election backend on a Redis of its own, and its URL.
+func redisElections(t *testing.T) (string, election.Backend) {
+	t.Helper()
+	url := "redis://" + testenv.Redis(t).Addr + "/0"
+	b, err := electionredis.OpenURL(url, electionredis.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	return url, b
+}
+
+func TestPostgresProxyStoppedLongerThanALease(t *testing.T) {
+	ctx := testenv.Context(t)
+	url, b := redisElections(t)
+	testProxyStopped(t, ctx, newPgResource(t, ctx), url, b)
+}
+
+func TestPostgresProxyKilledAndRestarted(t *testing.T) {
+	ctx := testenv.Context(t)
+	url, b := redisElections(t)
+	testProxyKilled(t, ctx, newPgResource(t, ctx), url, b)
+}
+
+func TestPostgresProxyKilledBetweenRaiseAndSever(t *testing.T) {
+	ctx := testenv.Context(t)
+	url, b := redisElections(t)
+	testKilledBetweenRaiseAndSever(t, ctx, newPgResource(t, ctx), url, b)
+}
+
+// The guarded server crashes and starts again: its sessions are gone, the fence is not.
+func TestPostgresCrashed(t *testing.T) {
+	ctx := testenv.Context(t)
+	url, b := redisElections(t)
+	r := newPgResource(t, ctx)
+	p := startProxy(t, url, r.listener())
+	a, na := lead(t, ctx, b, "e", "a", time.Minute)
+	mustWrite(t, ctx, mustConnect(t, ctx, r, p.addr, a), na)
+	if _, err := b.Resign(ctx, "e", a.Token, noHoldOff); err != nil {
+		t.Fatal(err)
+	}
+	c, nc := lead(t, ctx, b, "e", "c", time.Minute)
+	old := mustConnect(t, ctx, r, p.addr, c)
+	mustWrite(t, ctx, old, nc)
+
+	crash(t, ctx, r)
+	if err := old.write(ctx, nc); err == nil {
+		t.Error("a write went through a connection of before the crash")
+	}
+	if f := r.fence(t, ctx, "e"); f.Highest != nc || f.State != guard.Severed {
+		t.Errorf("the fence is %+v, want number %d, severed", f, nc)
+	}
+	mustRefuse(t, ctx, r, p.addr, nil, a, na)
+	mustWrite(t, ctx, mustConnect(t, ctx, r, p.addr, c), nc)
+}
+
+// crash kills a server process, upon which Postgres ends all others and recovers.
+func crash(t *testing.T, ctx context.Context, r *pgResource) {
+	t.Helper()
+	var pid int
+	if err := r.direct.QueryRow(ctx, "select pg_backend_pid()").Scan(&pid); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the server has recovered", func() bool {
+		var recovered bool
+		err := r.direct.QueryRow(ctx, "select pg_backend_pid() <> $1", pgx.QueryExecModeExec, pid).Scan(&recovered)
+		return err == nil && recovered
+	})
+}
+
+var noHoldOff election.ResignOptions

@@ -1,0 +1,205 @@
+package pg
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// snapshot is what a write of any kind would change.
+const snapshot = `SELECT concat_ws(' ',
+	(SELECT string_agg(t::text, ',' ORDER BY a) FROM t),
+	(SELECT count(*) FROM pg_class), (SELECT count(*) FROM pg_proc), (SELECT count(*) FROM pg_namespace),
+	(SELECT string_agg(proname || coalesce(proacl::text, ''), ',' ORDER BY oid) FROM pg_proc WHERE oid >= 16384),
+	(SELECT string_agg(relname || reltuples || relfilenode || coalesce(relacl::text, ''), ',' ORDER BY oid) FROM pg_class WHERE oid >= 16384),
+	(SELECT count(*) FROM pg_description WHERE objoid >= 16384),
+	(SELECT string_agg(last_value::text, ',') FROM s),
+	(SELECT count(*) FROM pg_largeobject_metadata), (SELECT count(*) FROM pg_prepared_xacts),
+	(SELECT count(*) FROM pg_replication_slots), (SELECT count(*) FROM pg_replication_origin),
+	(SELECT count(*) FROM pg_locks WHERE locktype='advisory'),
+	(SELECT count(*) FROM pg_db_role_setting), (SELECT count(*) FROM pg_file_settings WHERE name='work_mem'),
+	(SELECT string_agg(mode, ',') FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+		WHERE relation='t'::regclass AND mode <> 'AccessShareLock' AND a.usename='eager'),
+	(SELECT pg_conf_load_time()), (SELECT count(*) FROM pg_stat_activity WHERE pid = %VICTIM%))`
+
+// Each statement that the policy knows to refuse, sent by a superuser who has no token, in
+// both protocols: nothing changes, and nobody hears of it.
+func TestEscapes(t *testing.T) {
+	r := newRig(t, nil)
+	prepareEscapes(t, r)
+	victim := connect(t, r.pg.DSN("postgres", r.db))
+	look := strings.ReplaceAll(snapshot, "%VICTIM%", queryString(t, victim, "SELECT pg_backend_pid()::text"))
+	ear := connect(t, r.pg.DSN("postgres", r.db))
+	mustExec(t, ear, "LISTEN a")
+	before := queryString(t, r.admin, look)
+
+	var texts []string
+	b, err := os.ReadFile("../../policy/testdata/sql_refused.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range strings.Split(string(b), "\n") {
+		if f := strings.SplitN(l, "|", 3); len(f) == 3 && !strings.HasPrefix(l, "#") {
+			texts = append(texts, strings.TrimSpace(f[2]))
+		}
+	}
+	texts = append(texts,
+		"SELECT pg_terminate_backend("+queryString(t, victim, "SELECT pg_backend_pid()::text")+")",
+		"SELECT pg_notify('a', 'heard')", "SELECT lo_creat(-1)", "SELECT lo_from_bytea(0, 'x')", "COMMIT PREPARED 'waiting'",
+		"SELECT 1; NOTIFY a", "/* */ -- \n INSERT INTO t VALUES (5)", "select $$a$$; insert into t values (5)",
+		"SELECT E'\\''; INSERT INTO t VALUES (5); --'", "BEGIN; SET LOCAL transaction_read_only TO off; INSERT INTO t VALUES (5); COMMIT",
+		"COPY t(a) TO '/tmp/fenceproxy_escape'", "ANALYZE t", "SELECT * FROM t LIMIT 1 FOR NO KEY UPDATE", "CREATE TEMP TABLE x AS SELECT 1",
+		"SELECT setval('s', 99)", "EXPLAIN (ANALYZE, COSTS off) EXECUTE nothing(pg_notify('a', ''))",
+		"GRANT EXECUTE ON FUNCTION writes() TO app", "SELECT pg_advisory_lock_shared(3)",
+	)
+	for _, mode := range []string{"simple_protocol", "exec"} {
+		c := connect(t, strings.Replace(r.dsn("&default_query_exec_mode="+mode), "app@", "eager@", 1))
+		for _, text := range texts {
+			var args []any
+			if strings.Contains(text, "$2") {
+				args = []any{"default_transaction_read_only", "off"}
+			} else if strings.Contains(text, "$1") {
+				args = []any{"off"}
+				if strings.Contains(text, "client_encoding") {
+					args = []any{"SJIS"}
+				}
+			}
+			rows, err := c.Query(t.Context(), text, args...)
+			if err == nil {
+				rows.Close()
+				err = rows.Err()
+			}
+			if err == nil {
+				t.Errorf("%s: %s: let through", mode, text)
+			} else if e, ok := err.(*pgconn.PgError); ok && e.Code != "25006" {
+				t.Errorf("%s: %s: %v", mode, text, err)
+			}
+			if after := queryString(t, r.admin, look); after != before {
+				t.Fatalf("%s: %s: changed\n%s\nto\n%s", mode, text, before, after)
+			}
+		}
+	}
+	// What was not refused by the proxy the server refuses, or ends the session.
+	for _, group := range [][]string{
+		{"SELECT writes()"},
+		{"SELECT * FROM writing"},
+		{"SELECT flips()", "SELECT writes()"},
+		{"SELECT flips(); SELECT writes()"},
+		{"BEGIN", "SELECT flips()", "COMMIT", "SELECT writes()"},
+		{"BEGIN; SELECT flips(); COMMIT", "SELECT writes()"},
+		{"SELECT flips(); COMMIT; SELECT writes()"},
+		{"SELECT flips() AS a UNION SELECT flops()", "SELECT writes()"},
+		{"SELECT tries()"},
+	} {
+		for _, extended := range []bool{false, true} {
+			p := r.peer(false, "user", "eager")
+			var b []byte
+			for _, text := range group {
+				if extended {
+					b = appendParse(b, "", text)
+					b = append(append(append(b, msg("B")...), msg("E")...), 'H', 0, 0, 0, 4)
+				} else {
+					b = appendQuery(b, text)
+				}
+			}
+			p.send(append(b, "S\x00\x00\x00\x04X\x00\x00\x00\x04"...))
+			said := show(p.rest(), false)
+			if after := queryString(t, r.admin, look); after != before {
+				t.Fatalf("%v: changed\n%s\nto\n%s\nsaid %s", group, before, after, said)
+			}
+			if !strings.Contains(said, "E ERROR") && !strings.Contains(said, "E FATAL 25006") {
+				t.Errorf("%v: %s", group, said)
+			}
+		}
+	}
+	mustExec(t, ear, "SELECT 1")
+	if ear.IsClosed() {
+		t.Error("the listener was ended")
+	}
+	if _, err := victim.Exec(t.Context(), "SELECT 1"); err != nil {
+		t.Errorf("the victim was ended: %v", err)
+	}
+	mustExec(t, r.admin, "NOTIFY a, 'last'")
+	if n, err := ear.WaitForNotification(t.Context()); err != nil || n.Payload != "last" {
+		t.Errorf("heard %+v %v", n, err)
+	}
+}
+
+func prepareEscapes(t *testing.T, r *rig) {
+	t.Helper()
+	for _, sql := range []string{
+		"DO $$ BEGIN CREATE ROLE eager LOGIN SUPERUSER; EXCEPTION WHEN duplicate_object THEN END $$",
+		"INSERT INTO t VALUES (1, 'one'), (2, 'two')",
+		"CREATE SEQUENCE s", "CREATE VIEW v AS SELECT 1", "CREATE MATERIALIZED VIEW mv AS SELECT 1 AS a",
+		"CREATE FUNCTION writes() RETURNS int LANGUAGE plpgsql AS $$ BEGIN INSERT INTO t VALUES (9); RETURN 1; END $$",
+		"CREATE FUNCTION flips() RETURNS int LANGUAGE plpgsql AS $$ BEGIN SET default_transaction_read_only = off; RETURN 1; END $$",
+		"CREATE FUNCTION flops() RETURNS int LANGUAGE plpgsql AS $$ BEGIN SET default_transaction_read_only = on; RETURN 1; END $$",
+		"CREATE FUNCTION tries() RETURNS int LANGUAGE plpgsql AS $$ BEGIN SET transaction_read_only = off; PERFORM writes(); RETURN 1; END $$",
+		"CREATE VIEW writing AS SELECT writes()",
+		"CREATE PROCEDURE p() LANGUAGE plpgsql AS $$ BEGIN COMMIT; SET TRANSACTION READ WRITE; INSERT INTO t VALUES (8); END $$",
+		"CREATE EXTENSION dblink", "CREATE EXTENSION tablefunc",
+		"BEGIN", "INSERT INTO t VALUES (7)", "PREPARE TRANSACTION 'waiting'",
+	} {
+		mustExec(t, r.admin, sql)
+	}
+	t.Cleanup(func() {
+		ctx := context.Background()
+		c, err := pgx.Connect(ctx, r.pg.DSN("postgres", r.db))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close(ctx)
+		if _, err := c.Exec(ctx, "ROLLBACK PREPARED 'waiting'"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Every volatile function that the server itself comes with was thought about: what a reader
+// may call is listed here, and the rest is refused.
+func TestVolatileFunctionsAreDecided(t *testing.T) {
+	r := newRig(t, nil)
+	allowed := map[string]bool{}
+	for _, f := range strings.Fields(volatileButHarmless) {
+		allowed[f] = true
+	}
+	rows, err := r.admin.Query(t.Context(), "SELECT DISTINCT proname FROM pg_proc WHERE provolatile='v' AND prorettype <> 'trigger'::regtype AND oid < 16384 ORDER BY 1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newDriver().c
+	for _, f := range names {
+		lets := c.sql.Inspect([]byte("SELECT "+f+"('default_transaction_read_only', 'off', false)")).Reason == 0
+		if lets != allowed[f] {
+			t.Errorf("%s: let through %v, should be %v", f, lets, allowed[f])
+		}
+	}
+}
+
+const volatileButHarmless = `amvalidate bernoulli brinhandler bthandler clock_timestamp current_query currtid2 currval
+cursor_to_xml cursor_to_xmlschema dsnowball_init dsnowball_lexize gen_random_uuid ginhandler gisthandler hashhandler heap_tableam_handler lastval
+lo_close lo_get lo_lseek lo_lseek64 lo_open lo_tell lo_tell64 loread pg_blocking_pids pg_collation_actual_version pg_control_checkpoint
+pg_control_init pg_control_recovery pg_control_system pg_current_logfile pg_current_wal_flush_lsn pg_current_wal_insert_lsn
+pg_current_wal_lsn pg_database_collation_actual_version pg_database_size pg_export_snapshot pg_extension_config_dump
+pg_get_backend_memory_contexts pg_get_multixact_members pg_get_shmem_allocations pg_get_wal_replay_pause_state
+pg_get_wal_resource_managers pg_hba_file_rules pg_ident_file_mappings pg_indexes_size pg_is_in_recovery pg_is_wal_replay_paused
+pg_isolation_test_session_is_blocked pg_jit_available pg_last_committed_xact pg_last_wal_receive_lsn pg_last_wal_replay_lsn
+pg_last_xact_replay_timestamp pg_lock_status pg_ls_archive_statusdir pg_ls_dir pg_ls_logdir pg_ls_logicalmapdir pg_ls_logicalsnapdir
+pg_ls_replslotdir pg_ls_tmpdir pg_ls_waldir pg_notification_queue_usage pg_partition_ancestors pg_partition_tree pg_prepared_xact
+pg_read_binary_file pg_read_file pg_relation_size pg_replication_origin_progress pg_safe_snapshot_blocking_pids pg_sequence_last_value
+pg_show_all_file_settings pg_show_replication_origin_status pg_sleep pg_sleep_for pg_sleep_until pg_stat_clear_snapshot pg_stat_file
+pg_stat_get_recovery_prefetch pg_stat_get_xact_blocks_fetched pg_stat_get_xact_blocks_hit pg_stat_get_xact_function_calls
+pg_stat_get_xact_function_self_time pg_stat_get_xact_function_total_time pg_stat_get_xact_numscans pg_stat_get_xact_tuples_deleted
+pg_stat_get_xact_tuples_fetched pg_stat_get_xact_tuples_hot_updated pg_stat_get_xact_tuples_inserted pg_stat_get_xact_tuples_returned
+pg_stat_get_xact_tuples_updated pg_stat_have_stats pg_table_size pg_tablespace_size pg_total_relation_size pg_xact_commit_timestamp
+pg_xact_commit_timestamp_origin pg_xact_status plpgsql_call_handler plpgsql_inline_handler plpgsql_validator random setseed spghandler
+system timeofday txid_status`

@@ -1,0 +1,138 @@
+package pg
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/election"
+	"github.com/fenceproxy/fenceproxy/election/memory"
+	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/guard/pgfence"
+	"github.com/fenceproxy/fenceproxy/internal/servers"
+)
+
+// realRig is a rig with the real guard, the real fence and elections in memory.
+func realRig(t *testing.T) (*rig, election.Backend) {
+	t.Helper()
+	r := newRig(t, nil)
+	r.stop()
+	root := connect(t, r.pg.DSN(servers.Superuser, "postgres"))
+	sql, err := pgfence.InstallSQL(pgfence.InstallOptions{Login: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := root.PgConn().Exec(t.Context(), sql).ReadAll(); err != nil {
+		t.Fatal(err)
+	}
+	fence, err := pgfence.Open(t.Context(), r.pg.DSN(pgfence.DefaultRole, "postgres"), pgfence.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(fence.Close)
+	backend := memory.New()
+	t.Cleanup(func() { _ = backend.Close() })
+	g := guard.New(backend, fence, guard.Config{ValidateEvery: 50 * time.Millisecond, PermitFor: time.Second})
+	t.Cleanup(g.Close)
+	r.serve(func(c *Config) {
+		c.Guard, c.Binder = Admit(g), fence
+		c.DefaultElection = r.db // elections keep apart by test
+	})
+	return r, backend
+}
+
+func acquire(t *testing.T, b election.Backend, id, owner string) election.AcquireResult {
+	t.Helper()
+	g, err := b.Acquire(t.Context(), id, election.AcquireOptions{Owner: owner, TTL: time.Minute})
+	if err != nil || g.Status != election.Acquired {
+		t.Fatalf("%+v %v", g, err)
+	}
+	return g
+}
+
+// The whole path: bind, write, takeover by a second token, which severs the first; that one
+// gets one clear FATAL, reconnects and reads.
+func TestTakeover(t *testing.T) {
+	r, b := realRig(t)
+	first := acquire(t, b, r.db, "w1")
+	old := r.connect("&fence.token=" + first.Token.Reveal())
+	mustExec(t, old, "INSERT INTO t VALUES (1)")
+	if got := queryString(t, old, "SHOW fence.number"); got != fmt.Sprint(first.Number) {
+		t.Errorf("number %s, want %d", got, first.Number)
+	}
+	later := r.connect("")
+	mustExec(t, later, "SET fence.token = '"+first.Token.Reveal()+"'")
+	mustExec(t, later, "BEGIN")
+	mustExec(t, later, "INSERT INTO t VALUES (2)")
+
+	if _, err := b.Resign(t.Context(), r.db, first.Token, election.ResignOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	second := acquire(t, b, r.db, "w2")
+	next := r.connect("&fence.token=" + second.Token.Reveal())
+	mustExec(t, next, "INSERT INTO t VALUES (3)")
+
+	for _, c := range []string{"INSERT INTO t VALUES (4)", "COMMIT"} {
+		conn := old
+		if c == "COMMIT" {
+			conn = later
+		}
+		// It was severed, or lost its permit first: vacant, or ruled by the second.
+		_, err := conn.Exec(t.Context(), c)
+		e := wantError(t, err, pick(err, "FP001", "FP002"), fmt.Sprintf("this session holds number %d", first.Number))
+		if e.Severity != "FATAL" || !conn.IsClosed() {
+			t.Errorf("%+v", e)
+		}
+	}
+	if got := r.rows(); got != "1,3" {
+		t.Errorf("rows %s", got)
+	}
+	stale := r.connect("&fence.token=" + first.Token.Reveal())
+	if got := queryString(t, stale, "SELECT count(*)::text FROM t"); got != "2" {
+		t.Error(got)
+	}
+	wantError(t, try(t, stale, "INSERT INTO t VALUES (5)"), "FP001", fmt.Sprintf("number %d rules", second.Number), `"w2"`)
+	wantError(t, try(t, stale, "SET fence.token = '"+first.Token.Reveal()+"'"), "FP001")
+	mustExec(t, stale, "SET fence.token = '"+second.Token.Reveal()+"'")
+	mustExec(t, stale, "INSERT INTO t VALUES (6)")
+	if got := r.rows(); got != "1,3,6" {
+		t.Errorf("rows %s", got)
+	}
+}
+
+func pick(err error, states ...string) string {
+	for _, s := range states {
+		if err != nil && strings.Contains(err.Error(), s) {
+			return s
+		}
+	}
+	return states[0]
+}
+
+// A superuser's session could not be ended by a takeover, so it is not bound.
+func TestSuperuserIsNotBound(t *testing.T) {
+	r, b := realRig(t)
+	g := acquire(t, b, r.db, "w1")
+	c := connect(t, strings.Replace(r.dsn("&fence.token="+g.Token.Reveal()), "app@", "postgres@", 1))
+	wantError(t, try(t, c, "INSERT INTO t VALUES (1)"), "FP007", "ordinary role")
+	if got := r.rows(); got != "" {
+		t.Error(got)
+	}
+}
+
+// A lease that runs out ends the session's writing though nobody took over.
+func TestLeaseRunsOut(t *testing.T) {
+	r, b := realRig(t)
+	g, err := b.Acquire(t.Context(), r.db, election.AcquireOptions{TTL: 500 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := r.connect("&fence.token=" + g.Token.Reveal())
+	mustExec(t, c, "INSERT INTO t VALUES (1)")
+	err = waitClosed(t, c)
+	e := wantError(t, err, "FP002", "nobody holds")
+	if e.Severity != "FATAL" {
+		t.Errorf("%+v", e)
+	}
+}
