@@ -27,9 +27,16 @@ const (
 
 // RunElector plays what can befall a leader, with electors on the harness's store, in
 // real time. What each elector does to the microsecond is shown in fake time, in the
-// tests of package election.
+// tests of package election. Of the harness it needs Open and Lose, and Server and OpenAt
+// where there is a server. It returns when all has ended.
 func RunElector(t *testing.T, h Harness) {
-	s := suite{h}
+	if h.Open == nil || h.Lose == nil || (h.Server == "") != (h.OpenAt == nil) {
+		t.Fatal("electiontest: the harness is incomplete")
+	}
+	t.Run("Elector", suite{h}.runElector)
+}
+
+func (s suite) runElector(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		play func(*electors)
