@@ -108,7 +108,6 @@ type player struct {
 	c       *core
 	pending []byte // the client's bytes that the core has not taken
 	piece   int    // how many bytes are given at once; zero: all
-	out     []string
 	log     bytes.Buffer
 }
 

@@ -158,7 +158,7 @@ func TestRoleChangeEndsBoundSessions(t *testing.T) {
 	lead := r.lead(t)
 	w := dial(t, r.addr)
 	w.want("FENCE BIND "+lead.Token.Reveal(), "+OK\r\n")
-	if err := r.control.SlaveOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
+	if err := r.control.ReplicaOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	w.send("SET a 1", "SET a 2")
