@@ -17,6 +17,7 @@ type electionCmd struct {
 	Resign   resignCmd   `cmd:"" help:"Give the leadership up."`
 	Status   statusCmd   `cmd:"" help:"Say who leads."`
 	Validate validateCmd `cmd:"" help:"Say whether a token is the live leader's."`
+	Watch    watchCmd    `cmd:"" help:"Show who leads, and each change."`
 }
 
 // backendFlags are common to all election commands.
