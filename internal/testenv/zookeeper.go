@@ -43,7 +43,7 @@ func SharedZooKeeper(t testing.TB) *servers.ZooKeeper {
 		}
 		zookeeper.shared = z
 		shared.Lock()
-		shared.all = append(shared.all, z.Nodes...)
+		shared.all = append(shared.all, z)
 		shared.Unlock()
 	}
 	return zookeeper.shared
