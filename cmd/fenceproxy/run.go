@@ -23,7 +23,7 @@ const (
 
 type runCmd struct {
 	Election string         `required:"" placeholder:"ELECTION" help:"The election to hold while the command runs."`
-	Backend  string         `env:"FENCEPROXY_ELECTIONS" required:"" placeholder:"URL" help:"Election backend: redis://…, valkey://… or postgres://… Prefer the environment variable where the URL holds a password."`
+	Backend  string         `env:"FENCEPROXY_ELECTIONS" required:"" placeholder:"URL" help:"Election backend: redis://…, valkey://…, postgres://…, zookeeper://… or kubernetes:///… Prefer the environment variable where the URL holds a password."`
 	Owner    string         `placeholder:"NAME" help:"Your name, for people who look; default is the host's name and a random part."`
 	TTL      time.Duration  `default:"15s" help:"How long the lease lasts unrenewed: the longest time that nobody leads after a crash."`
 	Grace    time.Duration  `help:"How long the command may take to end after SIGTERM, when the lease could not be renewed; default is a sixth of the lease, at most a quarter of it."`

@@ -121,16 +121,21 @@ func OpenURL(rawURL string) (*Backend, error) {
 }
 
 func parseURL(rawURL string) (*rest.Config, string, error) {
+	// What does not have the form is not quoted: it may be another backend's URL, with a
+	// password in it.
+	scheme, after, _ := strings.Cut(rawURL, ":")
+	switch {
+	case !strings.EqualFold(scheme, "kubernetes"):
+		return nil, "", fmt.Errorf("%w: its scheme must be kubernetes", connurl.ErrInvalid)
+	case !strings.HasSuffix(rawURL, ":") && !strings.HasPrefix(after, "///"), strings.ContainsAny(after, "@#"):
+		return nil, "", fmt.Errorf("%w: write it as kubernetes:///namespace?kubeconfig=…&context=…, with three slashes", connurl.ErrInvalid)
+	}
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		return nil, "", fmt.Errorf("%w: %w", connurl.ErrInvalid, err)
 	}
 	namespace := strings.TrimPrefix(u.Path, "/")
 	switch {
-	case u.Scheme != "kubernetes":
-		return nil, "", fmt.Errorf("%w: its scheme is %q, must be kubernetes", connurl.ErrInvalid, u.Scheme)
-	case u.Opaque != "" || u.Host != "" || u.User != nil || u.Fragment != "":
-		return nil, "", fmt.Errorf("%w: write it as kubernetes:///namespace?kubeconfig=…&context=…, with three slashes", connurl.ErrInvalid)
 	case strings.Contains(namespace, "/"):
 		return nil, "", fmt.Errorf("%w: its path %q must be one namespace", connurl.ErrInvalid, u.Path)
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/fenceproxy/fenceproxy/election"
+	"github.com/fenceproxy/fenceproxy/election/kubernetes"
 	"github.com/fenceproxy/fenceproxy/election/memory"
 	"github.com/fenceproxy/fenceproxy/election/postgres"
 	"github.com/fenceproxy/fenceproxy/election/redis"
@@ -23,7 +24,7 @@ var ErrUnknownScheme = errors.New("unknown election backend")
 
 // Schemes are the forms of URL that Backend takes, for help texts.
 const Schemes = "redis:// rediss:// valkey:// valkeys:// unix:// redis+cluster:// redis+sentinel:// " +
-	"postgres:// postgresql:// zookeeper:// memory:"
+	"postgres:// postgresql:// zookeeper:// kubernetes:/// memory:"
 
 // Options are the options of the backends; the zero value is a working default.
 type Options struct {
@@ -48,6 +49,8 @@ func Backend(ctx context.Context, rawURL string, o Options) (election.Backend, e
 		return some(postgres.Open(ctx, rawURL, o.Postgres))
 	case "zookeeper":
 		return some(zookeeper.OpenURL(rawURL, o.ZooKeeper))
+	case "kubernetes":
+		return some(kubernetes.OpenURL(rawURL))
 	case "memory":
 		if rest != "" {
 			return nil, fmt.Errorf("%w: memory: takes nothing after the colon", ErrUnknownScheme)
