@@ -10,11 +10,22 @@ import (
 func TestElector(t *testing.T) {
 	electiontest.RunElector(t, electiontest.Harness{
 		Open: func(testing.TB) election.Backend { return New() },
-		Lose: func(_ testing.TB, b election.Backend, id string) {
-			m := b.(*Backend)
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			delete(m.elections, id)
-		},
+		Lose: forget,
 	})
+}
+
+// No server: calls fail instead of connections.
+func TestTakeovers(t *testing.T) {
+	electiontest.RunTakeovers(t, electiontest.Harness{
+		Open: func(testing.TB) election.Backend { return New() },
+		Lose: forget,
+	}, electiontest.Server{})
+}
+
+// forget has the store lose an election.
+func forget(_ testing.TB, b election.Backend, id string) {
+	m := b.(*Backend)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.elections, id)
 }
