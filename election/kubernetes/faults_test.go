@@ -63,3 +63,8 @@ func TestTakeovers(t *testing.T) {
 	h, s := ownAPIServer(t)
 	electiontest.RunTakeovers(t, h, s)
 }
+
+func TestElectorOnFailingServer(t *testing.T) {
+	h, s := ownAPIServer(t)
+	electiontest.RunServerFaults(t, h, s)
+}

@@ -61,3 +61,8 @@ func TestTakeovers(t *testing.T) {
 	h, s := ownServer(t)
 	electiontest.RunTakeovers(t, h, s)
 }
+
+func TestElectorOnFailingServer(t *testing.T) {
+	h, s := ownServer(t)
+	electiontest.RunServerFaults(t, h, s)
+}

@@ -70,3 +70,24 @@ func TestTakeovers(t *testing.T) {
 		})
 	}
 }
+
+func TestElectorOnFailingServer(t *testing.T) {
+	for _, program := range programs {
+		t.Run(scheme(program), func(t *testing.T) {
+			h, s := durable(t, program)
+			electiontest.RunServerFaults(t, h, s)
+		})
+	}
+}
+
+func TestElectorOnValkey(t *testing.T) {
+	p := testenv.Valkey(t)
+	c := plain(t, p.Addr)
+	at := func(t testing.TB, addr string) election.Backend { return groupURL(t, "valkey://"+addr) }
+	electiontest.RunElector(t, electiontest.Harness{
+		Open:   func(t testing.TB) election.Backend { return at(t, p.Addr) },
+		Lose:   func(t testing.TB, _ election.Backend, id string) { lose(t, c, id) },
+		Server: p.Addr,
+		OpenAt: at,
+	})
+}

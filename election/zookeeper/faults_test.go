@@ -129,3 +129,9 @@ func lose(t testing.TB, c *zk.Conn, path string) {
 	}
 	t.Errorf("deleting %s: it always came back", path)
 }
+
+// Where the server ends sessions, it is sessions that end, not connections alone (E10).
+func TestElectorOnFailingServer(t *testing.T) {
+	h, s := ownEnsemble(t, Options{SessionTimeout: 2 * time.Second})
+	electiontest.RunServerFaults(t, h, s)
+}
