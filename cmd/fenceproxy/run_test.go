@@ -22,6 +22,7 @@ type runPlace struct {
 	t    *testing.T
 	ctx  context.Context    //nolint:containedctx // one test's
 	link *electiontest.Link // between run and the server
+	url  string             // of the backend, by the link
 	b    election.Backend   // around the link
 	id   string
 	dir  string
@@ -29,9 +30,14 @@ type runPlace struct {
 
 func newRunPlace(t *testing.T) *runPlace {
 	t.Helper()
-	addr := testenv.SharedRedis(t).Addr
+	return newRunPlaceOn(t, electionServer{testenv.SharedRedis(t).Addr, func(addr string) string { return "redis://" + addr }})
+}
+
+func newRunPlaceOn(t *testing.T, s electionServer) *runPlace {
+	t.Helper()
+	link := electiontest.NewLink(t, s.addr)
 	return &runPlace{
-		t: t, ctx: testenv.Context(t), link: electiontest.NewLink(t, addr), b: openTest(t, "redis://"+addr),
+		t: t, ctx: testenv.Context(t), link: link, url: s.url(link.Addr()), b: openTest(t, s.url(s.addr)),
 		id: testenv.Name(t, "run"), dir: t.TempDir(),
 	}
 }
@@ -48,7 +54,7 @@ type holder struct {
 // runs anew for each term.
 func (p *runPlace) run(script string, flags ...string) *holder {
 	p.t.Helper()
-	args := append([]string{"run", "--election", p.id, "--backend", "redis://" + p.link.Addr()}, flags...)
+	args := append([]string{"run", "--election", p.id, "--backend", p.url}, flags...)
 	h := &holder{Cmd: program(p.t, append(args, "--", "sh", "-c", script)...), p: p, done: make(chan struct{})}
 	h.Env = append(h.Env, "D="+p.dir)
 	// A file, not a pipe: Wait must not wait for whoever holds the other end.
@@ -237,7 +243,13 @@ func TestRunGivesTheTermToTheCommand(t *testing.T) {
 // by the time that another may lead: those that ignore SIGTERM, those in a session of
 // their own, and those whose parent is gone.
 func TestE13AllProcessesEndBeforeTheLeaseDoes(t *testing.T) {
-	p := newRunPlace(t)
+	for name, s := range electionServers(t) {
+		t.Run(name, func(t *testing.T) { t.Parallel(); allProcessesEnd(t, newRunPlaceOn(t, s)) })
+	}
+}
+
+func allProcessesEnd(t *testing.T, p *runPlace) {
+	t.Helper()
 	p.run(`trap "" TERM HUP`+"\n"+tellPID+tellTerm+`
 		sleep 1000 & echo $! >> $D/pids
 		setsid sh -c 'echo $$ >> $D/pids; sleep 1000 & echo $! >> $D/pids; wait' < /dev/null > /dev/null 2>&1 &
@@ -332,38 +344,56 @@ func TestRunHoldsOnWhileTheCommandWindsDown(t *testing.T) {
 	}
 }
 
-// E1: fenceproxy run is killed. Its command does not live on, and another takes over
-// within the lease.
+// E1: fenceproxy run is killed, and its command does not live on. Another, which makes
+// attempts that do not wait, leads within the lease and one attempt.
 func TestE1RunKilledEndsItsCommand(t *testing.T) {
-	p := newRunPlace(t)
-	const script = `trap '' TERM; ` + tellPID + tellTerm + `while :; do sleep 0.01; done`
-	h := p.run(script, "--ttl", "2s")
-	_, number := p.term(1)
-	second := p.run(script, "--ttl", "2s")
-	if err := h.Process.Kill(); err != nil {
-		t.Fatal(err)
+	for name, s := range electionServers(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newRunPlaceOn(t, s)
+			const ttl = 2 * time.Second
+			h := p.run(`trap '' TERM; `+tellPID+tellTerm+`while :; do sleep 0.01; done`, "--ttl", ttl.String())
+			_, number := p.term(1)
+			if st := p.status(); st.Number != number { // which makes the lease known, too
+				t.Errorf("Status %+v, the command has number %d", st, number)
+			}
+			if err := h.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			killed := time.Now()
+			p.until("the command's end", func() bool { return len(alive(p.pids(1))) == 0 })
+			if d := time.Since(killed); d > time.Second {
+				t.Errorf("the command lived on for %v", d)
+			}
+			g := p.takeover()
+			if d := time.Since(killed); d > ttl+5*time.Second { // a busy machine
+				t.Errorf("taken over after %v, the lease is %v", d, ttl)
+			}
+			if g.Number <= number {
+				t.Errorf("number %d after %d", g.Number, number)
+			}
+		})
 	}
-	killed := time.Now()
-	p.until("the command's end", func() bool { return len(alive(p.pids(1)[:1])) == 0 })
-	if d := time.Since(killed); d > time.Second {
-		t.Errorf("the command lived on for %v", d)
-	}
-	if _, n := p.term(2); n <= number {
-		t.Errorf("number %d after %d", n, number)
-	}
-	_ = second.Process.Signal(syscall.SIGKILL)
 }
 
 // Stopped for longer than its lease, run cannot end the command, which goes on with the
 // number of its term: that is what the fence is for. Continued, run ends it.
 func TestRunStoppedEndsItsCommandWhenItWakes(t *testing.T) {
-	p := newRunPlace(t)
+	for name, s := range electionServers(t) {
+		t.Run(name, func(t *testing.T) { t.Parallel(); endsWhenItWakes(t, newRunPlaceOn(t, s)) })
+	}
+}
+
+func endsWhenItWakes(t *testing.T, p *runPlace) {
+	t.Helper()
 	h := p.run(`trap 'echo told >> $D/told' TERM; `+tellPID+tellTerm+`while :; do sleep 0.01; done`, "--ttl", "2s", "--once")
-	p.term(1)
+	_, number := p.term(1)
 	if err := h.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	p.takeover()
+	if g := p.takeover(); g.Number <= number {
+		t.Errorf("number %d after %d", g.Number, number)
+	}
 	pids := p.pids(1)
 	if len(alive(pids)) != 1 {
 		t.Error("the command ended while run was stopped")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -47,6 +48,7 @@ func (s suite) runElector(t *testing.T) {
 		{"E4_TransientErrors", (*electors).transientErrors},
 		{"E5_CallbacksWindDown", (*electors).callbacksWindDown},
 		{"E6_ContextEnds", (*electors).contextEnds},
+		{"E7_ClocksAnHourOff", (*electors).clocksAnHourOff},
 		{"E8_SameOwnerRestarts", (*electors).sameOwnerRestarts},
 		{"E11_ReplyLost", (*electors).replyLost},
 		{"E12_ConnectionsEnd", (*electors).connectionsEnd},
@@ -355,7 +357,10 @@ func (s *electors) backendComesBack() {
 // Leaders come and go: stopped, or cut off in either way. Never two at once, and rising
 // numbers.
 func (s *electors) handOvers() {
-	const rounds = 8
+	rounds := 4
+	if os.Getenv("FENCEPROXY_LONG") != "" {
+		rounds = 20
+	}
 	s.Linger = func(context.Context) { time.Sleep(leaseMargin / 10) }
 	es := map[string]*elector{}
 	for i := range 3 {

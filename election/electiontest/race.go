@@ -203,7 +203,7 @@ func (r *race) candidate(ctx context.Context, who string) {
 		mend()
 		r.note(s)
 		pause(ctx, upTo(40*time.Millisecond)) // let others have it
-		if rand.IntN(10) == 0 { // dies, and another comes in its place
+		if rand.IntN(10) == 0 {               // dies, and another comes in its place
 			r.fault("candidate replaced")
 			w.close()
 			w = r.way()

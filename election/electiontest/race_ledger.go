@@ -14,7 +14,6 @@ type stint struct {
 	number    int64
 	asked     time.Time // when the grant was asked for
 	from, end time.Time
-	resigned  bool // its end is a release
 }
 
 // A ledger is the observer of a race: by one monotonic clock it knows who led when, and

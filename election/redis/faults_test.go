@@ -1,8 +1,12 @@
 package redis
 
 import (
+	"errors"
+	"net"
 	"os"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/election/electiontest"
@@ -90,4 +94,76 @@ func TestElectorOnValkey(t *testing.T) {
 		Server: p.Addr,
 		OpenAt: at,
 	})
+}
+
+// E9, a failover by hand: the primary is stopped, its replica is promoted. What the replica
+// has seen stands, with its number. What it has not is lost: its holder is told so by the
+// new primary, and the next number is higher, by the clock. The old primary goes on and
+// answers as if it were one still, to whoever still asks it; that is what the fence is
+// for, and the reason to demote it before it is let go on.
+func TestE9FailoverByHand(t *testing.T) {
+	for _, program := range programs {
+		t.Run(scheme(program), func(t *testing.T) {
+			t.Parallel()
+			ctx := testenv.Context(t)
+			start := func(args ...string) *servers.Process {
+				p, err := servers.StartRedis(ctx, servers.RedisOptions{Program: program, Args: args})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { p.Stop() })
+				return p
+			}
+			primary := start("--repl-diskless-sync-delay", "0")
+			link := electiontest.NewLink(t, primary.Addr)
+			host, port, err := net.SplitHostPort(link.Addr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			replica := start("--replicaof", host, port)
+			old, promoted := opened(t, primary.Addr), opened(t, replica.Addr)
+			seen := win(t, old, "seen", election.AcquireOptions{TTL: time.Hour})
+			looking := plain(t, replica.Addr)
+			until(t, "replication", func() bool {
+				n, err := looking.Exists(ctx, "fenceproxy:{seen}:lease").Result()
+				return err == nil && n == 1
+			})
+			link.Stall() // what follows does not reach the replica
+			unseen := win(t, old, "unseen", election.AcquireOptions{TTL: time.Hour})
+			thawPrimary := testenv.Freeze(t, primary)
+			if err := looking.ReplicaOf(ctx, "no", "one").Err(); err != nil {
+				t.Fatal(err)
+			}
+			link.Cut()
+
+			standing(t, promoted, "seen", seen.Token, election.StandingCurrent, seen.Number)
+			if r, err := promoted.Renew(ctx, "seen", seen.Token); err != nil || r.Status != election.Renewed || r.Number != seen.Number {
+				t.Errorf("Renew: %+v, %v, granted was %+v", r, err, seen)
+			}
+			if r, err := promoted.Resign(ctx, "seen", seen.Token, election.ResignOptions{}); err != nil || r.Status != election.Released {
+				t.Errorf("Resign: %+v, %v", r, err)
+			}
+			if g := win(t, promoted, "seen", election.AcquireOptions{}); g.Number <= seen.Number {
+				t.Errorf("number %d after %d", g.Number, seen.Number)
+			}
+			if r, err := promoted.Renew(ctx, "unseen", unseen.Token); err != nil || r.Status != election.Lost {
+				t.Errorf("Renew: %+v, %v", r, err)
+			}
+			g := win(t, promoted, "unseen", election.AcquireOptions{TTL: time.Hour})
+			if g.Number <= unseen.Number {
+				t.Errorf("number %d after %d", g.Number, unseen.Number)
+			}
+			standing(t, promoted, "unseen", unseen.Token, election.StandingStale, g.Number)
+
+			// The old primary, demoted once it goes on, answers nothing any more.
+			thawPrimary()
+			standing(t, old, "unseen", unseen.Token, election.StandingCurrent, unseen.Number)
+			if err := plain(t, primary.Addr).ReplicaOf(ctx, replica.Host(), strconv.Itoa(replica.Port())).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if v, err := old.Validate(ctx, "unseen", unseen.Token); !errors.Is(err, election.ErrUnavailable) {
+				t.Errorf("Validate: %+v, %v", v, err)
+			}
+		})
+	}
 }

@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"context"
 	"testing"
 
 	"github.com/fenceproxy/fenceproxy/internal/servers"
@@ -22,6 +23,23 @@ func Valkey(t testing.TB, args ...string) *servers.Process {
 	}
 	t.Cleanup(func() { end(t, p) })
 	return p
+}
+
+// SharedValkey returns the package's one Valkey server, started at the first call. Tests
+// keep apart by key names. The package's TestMain must call Main.
+func SharedValkey(t testing.TB) *servers.Process {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.valkey == nil {
+		p, err := servers.StartValkey(context.Background(), servers.RedisOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		shared.valkey = p
+		shared.all = append(shared.all, p)
+	}
+	return shared.valkey
 }
 
 // RedisCluster starts a cluster of three primaries of a program.
