@@ -114,7 +114,7 @@ func TestE9FailoverByHand(t *testing.T) {
 				t.Cleanup(func() { p.Stop() })
 				return p
 			}
-			primary := start("--repl-diskless-sync-delay", "0")
+			primary := start("--repl-diskless-sync", "no")
 			link := electiontest.NewLink(t, primary.Addr)
 			host, port, err := net.SplitHostPort(link.Addr())
 			if err != nil {

@@ -1,14 +1,16 @@
 package zookeeper
 
 import (
+	"context"
 	"testing"
 
-	"github.com/fenceproxy/fenceproxy/election"
+	"github.com/fenceproxy/fenceproxy/election/electiontest"
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
 )
 
-// Validate, beside what the driver needs for a read, with and without a sync before it.
-// Both go to a server that follows, as two in three do.
+// Validate beside a read by the same driver, which may be out of date, and beside a sync
+// with a read after it, which is not. At a server that follows, as two in three do, and
+// at the one that leads.
 func BenchmarkValidate(b *testing.B) {
 	z := testenv.SharedZooKeeper(b)
 	leader, err := z.Leader(b.Context())
@@ -16,34 +18,20 @@ func BenchmarkValidate(b *testing.B) {
 		b.Fatal(err)
 	}
 	for name, addr := range map[string]string{"AtFollower": z.Nodes[(leader+1)%3].Addr, "AtLeader": z.Nodes[leader].Addr} {
-		e := opened(b, addr, "/bench", Options{})
-		g := acquire(b, e, name, election.AcquireOptions{}, election.Acquired)
-		c := plainAt(b, addr)
-		path := e.path(name)
-		b.Run(name+"/Get", func(b *testing.B) {
-			for b.Loop() {
-				if _, _, err := c.Get(path); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-		b.Run(name+"/Validate", func(b *testing.B) {
-			ctx := b.Context()
-			for b.Loop() {
-				if r, err := e.Validate(ctx, name, g.Token); err != nil || r.Standing != election.StandingCurrent {
-					b.Fatal(r, err)
-				}
-			}
-		})
-		b.Run(name+"/SyncThenGet", func(b *testing.B) {
-			for b.Loop() {
-				if _, err := c.Sync(path); err != nil {
-					b.Fatal(err)
-				}
-				if _, _, err := c.Get(path); err != nil {
-					b.Fatal(err)
-				}
-			}
+		b.Run(name, func(b *testing.B) {
+			h, c := opened(b, addr, "/bench", Options{}), plainAt(b, addr)
+			id := testenv.Name(b, "e")
+			path := h.path(id)
+			get := func(context.Context) error { _, _, err := c.Get(path); return err }
+			electiontest.BenchValidate(b, h, id, "get", map[string]func(context.Context) error{
+				"get": get,
+				"sync-then-get": func(ctx context.Context) error {
+					if _, err := c.Sync(path); err != nil {
+						return err
+					}
+					return get(ctx)
+				},
+			})
 		})
 	}
 }
