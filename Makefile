@@ -49,6 +49,10 @@ race-long: deps kubeapi ## The long takeover races: hundreds of takeovers on eac
 	FENCEPROXY_LONG=1 $(GO) test -race -p 1 -timeout 90m -count 1 -v ./integration/...
 	FENCEPROXY_LONG=1 $(GO) test -race -p 1 -timeout 90m -count 1 -v -run '^TestTakeovers$$' ./election/...
 
+.PHONY: mutants
+mutants: deps ## Take each safety step out, one at a time, and see its test fail (minutes)
+	$(GO) run ./internal/mutants
+
 # Each fuzz function of each package gets FUZZTIME.
 FUZZTIME ?= 30s
 .PHONY: fuzz

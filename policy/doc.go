@@ -1,5 +1,9 @@
-// Package policy says what is a write: of SQL statements and of Redis commands.
+// Package policy says what a session without a live token may send, and what nobody may:
+// SQL statements by the parser's tree, and Redis commands by the server's own command
+// table.
 //
-// It promises that what it cannot tell is called a write. It is pure: no I/O, no
-// clock, and nothing of the project imported. It does not decide who may write.
+// It promises that what it cannot tell counts as a write. It does not promise that what
+// it calls a read has no effect inside the server beyond that connection's state and the
+// server's statistics; and it decides nothing about who may write. It is pure: no I/O,
+// no clock, and nothing of the project imported.
 package policy

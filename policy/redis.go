@@ -1,9 +1,3 @@
-// Package policy says what a session without a live token may send, and what nobody may:
-// SQL statements, and Redis commands by the server's own command table.
-//
-// It promises that what it does not know counts as a write. It does not promise that what
-// it calls a read has no effect inside the server beyond that connection's state and the
-// server's statistics; and it decides nothing about who may write.
 package policy
 
 import (
@@ -174,7 +168,7 @@ func classifyRedis(name string, flags []string) RedisClass {
 	if isSub && sub == "help" && redisContainers[container] {
 		return RedisRead
 	}
-	var readonly, write, admin bool
+	var readonly, write, admin, module bool
 	for _, f := range flags {
 		switch f {
 		case "readonly":
@@ -183,6 +177,8 @@ func classifyRedis(name string, flags []string) RedisClass {
 			write = true
 		case "admin":
 			admin = true
+		case "module":
+			module = true
 		}
 	}
 	switch {
@@ -190,10 +186,19 @@ func classifyRedis(name string, flags []string) RedisClass {
 		return RedisRefused
 	case write:
 		return RedisWrite
+	case readonly && module && suspectModule(name):
+		return RedisWrite
 	case readonly:
 		return RedisRead
 	case isSub && redisClosed[container]:
 		return RedisRefused
 	}
 	return RedisWrite
+}
+
+// suspectModule reports whether a module's command is of a kind that modules like to call
+// readonly although it changes the server: FT.CONFIG, GRAPH.CONFIG, FT.DEBUG, and the
+// internal ones such as _FT.DICTADD.
+func suspectModule(name string) bool {
+	return strings.HasPrefix(name, "_") || strings.HasSuffix(name, ".config") || strings.HasSuffix(name, ".debug")
 }

@@ -28,6 +28,10 @@ var redisNamed = redisNames(
 		pfcount publish spublish
 		eval evalsha fcall script|load script|flush script|kill function|kill`},
 
+	// RediSearch gives these the flag readonly, since they have no keys.
+	redisList{RedisWrite, `
+		ft.dictadd ft.dictdel ft.aliasadd ft.aliasdel ft.aliasupdate ft._aliasaddifnx ft._aliasdelifx`},
+
 	redisList{RedisLeader, `monitor`},
 
 	// SWAPDB would move the fence to another database. SCRIPT DEBUG turns the

@@ -281,3 +281,26 @@ func TestRedisUnknownIsAWrite(t *testing.T) {
 		}
 	}
 }
+
+// Modules call some commands readonly that change the server.
+func TestRedisModuleFlagsAreNotAlwaysBelieved(t *testing.T) {
+	for name, want := range map[string]policy.RedisClass{
+		"FT.SEARCH": policy.RedisRead, "JSON.GET": policy.RedisRead, "FT.CREATE": policy.RedisWrite,
+		"FT.DICTADD": policy.RedisWrite, "_FT.DICTADD": policy.RedisWrite, "FT.DICTDEL": policy.RedisWrite,
+		"FT.ALIASADD": policy.RedisWrite, "FT.ALIASUPDATE": policy.RedisWrite, "FT.ALIASDEL": policy.RedisWrite,
+		"FT._ALIASADDIFNX": policy.RedisWrite, "FT._ALIASDELIFX": policy.RedisWrite,
+		"FT.CONFIG": policy.RedisWrite, "graph.CONFIG": policy.RedisWrite, "_FT.DEBUG": policy.RedisWrite,
+	} {
+		flag := "readonly"
+		if name == "FT.CREATE" {
+			flag = "write"
+		}
+		p, err := policy.ParseRedisCommand([]any{name, int64(-1), []any{flag, "module"}, int64(0), int64(0), int64(0)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Class != want {
+			t.Errorf("%s: class %v, want %v", name, p.Class, want)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"strings"
 	"unicode/utf8"
 
 	pg_query "github.com/pganalyze/pg_query_go/v6"
@@ -135,11 +136,60 @@ func (s *SQL) inspect(text []byte) SQLVerdict {
 	if !shallow(sql) {
 		return SQLVerdict{Reason: SQLTooComplex, What: "nesting"}
 	}
+	if mayQuoteForeign(sql) && quotesForeign(sql) {
+		return SQLVerdict{Reason: SQLUnparsed}
+	}
 	tree, err := pg_query.Parse(sql)
 	if err != nil {
 		return SQLVerdict{Reason: SQLUnparsed}
 	}
 	return judge(tree)
+}
+
+// quotesForeign reports whether a dollar quote has a tag beyond ASCII, as in $é$. It ends
+// at a tag that is equal, and which are equal the server says after it has converted the
+// text: two characters may become one, and asUTF8 makes one of many. Where no quote
+// begins with such a tag, the server ends each where the lexer does.
+func quotesForeign(sql string) bool {
+	r, err := pg_query.Scan(sql)
+	if err != nil {
+		return true
+	}
+	for _, t := range r.Tokens {
+		if t.Token == pg_query.Token_SCONST && mayQuoteForeign(sql[t.Start:t.End]) && sql[t.Start] == '$' && sql[t.Start+1] != '$' &&
+			!isASCII(sql[t.Start:int(t.Start)+1+strings.IndexByte(sql[t.Start+1:], '$')]) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayQuoteForeign is quotesForeign, quick and on the safe side.
+func mayQuoteForeign(sql string) bool {
+	in, foreign := false, false
+	for i := 0; i < len(sql); i++ {
+		switch c := sql[i]; {
+		case c == '$' && foreign:
+			return true
+		case c == '$':
+			in = true
+		case !in:
+		case c >= utf8.RuneSelf:
+			foreign = true
+		case !isWordByte(c):
+			in, foreign = false, false
+		}
+	}
+	return false
+}
+
+func isASCII(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }
 
 // asUTF8 returns text in a form that the parser takes: in another encoding each byte

@@ -4,6 +4,46 @@ import (
 	"strings"
 
 	pg_query "github.com/pganalyze/pg_query_go/v6"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// calls decides on m itself, if it is a function call or may be one: the server takes x.f
+// for f(x) where x has no column f, whatever the type of x.
+func (j *judgement) calls(m protoreflect.Message) {
+	switch x := m.Interface().(type) {
+	case *pg_query.FuncCall:
+		j.call(x)
+	case *pg_query.ColumnRef:
+		if f := x.GetFields(); len(f) > 1 {
+			j.column(f[len(f)-1])
+		}
+	case *pg_query.A_Indirection:
+		for _, n := range x.GetIndirection() {
+			j.column(n)
+		}
+	}
+}
+
+// column decides on the last name of a column that may be a function. A column may well
+// be called lo_price: of such names only the functions themselves are refused.
+func (j *judgement) column(n *pg_query.Node) {
+	name := n.GetString_().GetSval()
+	for _, p := range columnPrefixes {
+		if strings.HasPrefix(name, p) && !actingColumns[name] {
+			return
+		}
+	}
+	if !readsOnly(name) {
+		j.refuse(SQLFunction, name)
+	}
+}
+
+// columnPrefixes are those of actingPrefixes with which columns are named too, and
+// actingColumns the functions of those names.
+var (
+	columnPrefixes = []string{"lo_", "brin_", "gin_"}
+	actingColumns  = words(`lo_creat lo_create lo_export lo_from_bytea lo_import lo_manage lo_put lo_truncate lo_truncate64 lo_unlink
+		brin_desummarize_range brin_summarize_new_values brin_summarize_range gin_clean_pending_list`)
 )
 
 // call decides on a function call, by the function's last name: the schema may be any.
@@ -113,8 +153,9 @@ var actingPrefixes = []string{
 // readingAnyway are functions with one of those prefixes that only read.
 var readingAnyway = words(`lo_get lo_open lo_close lo_lseek lo_lseek64 lo_tell lo_tell64`)
 
-// acting are functions outside pg_… that write, or run their argument as SQL.
-var acting = words(`lowrite nextval setval ts_stat ts_rewrite unique_key_recheck`)
+// acting are functions outside pg_… that write, or run their argument as SQL. Those of
+// pg_surgery change rows in a read-only transaction too.
+var acting = words(`lowrite nextval setval ts_stat ts_rewrite unique_key_recheck heap_force_kill heap_force_freeze`)
 
 func words(s string) map[string]bool {
 	m := make(map[string]bool)

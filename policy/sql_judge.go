@@ -194,9 +194,8 @@ func (j *judgement) transactionModes(modes []*pg_query.Node, what string) {
 
 // walk looks at everything below a statement that is allowed as such.
 func (j *judgement) walk(m protoreflect.Message) {
-	switch x := m.Interface().(type) {
-	case *pg_query.FuncCall:
-		j.call(x)
+	j.calls(m)
+	switch m.Interface().(type) {
 	case *pg_query.LockingClause:
 		j.refuse(SQLLocks, "select_for_update")
 	case *pg_query.IntoClause:
@@ -213,9 +212,7 @@ func (j *judgement) walk(m protoreflect.Message) {
 
 // functions looks at the function calls below m alone.
 func (j *judgement) functions(m protoreflect.Message) {
-	if x, ok := m.Interface().(*pg_query.FuncCall); ok {
-		j.call(x)
-	}
+	j.calls(m)
 	j.below(m, j.functions)
 }
 

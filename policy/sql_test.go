@@ -201,6 +201,22 @@ func TestSQLOtherEncodings(t *testing.T) {
 	}
 }
 
+// Tags that differ here may be equal to the server, and the other way round.
+func TestSQLForeignTags(t *testing.T) {
+	s := NewSQL(0)
+	for text, want := range map[string]SQLReason{
+		"SELECT $\xe9$ x $\xe8$ , $\xe9$ ; NOTIFY a; -- $\xe9$":            SQLUnparsed,
+		"SELECT $\xc4\xe3$ x $\x8e\xa1\xc4\xe3$ ; NOTIFY a; -- $\xc4\xe3$": SQLUnparsed,
+		"SELECT $é$ x $é$": SQLUnparsed,
+		"SELECT $a1é_$ x":  SQLUnparsed,
+		"SELECT $$é$$, 'é$', $a$ é $b$ é $a$, é, $1": SQLReads,
+	} {
+		if v := s.Inspect([]byte(text)); v.Reason != want {
+			t.Errorf("%q: %+v, want %d", text, v, want)
+		}
+	}
+}
+
 func TestSQLCacheForgets(t *testing.T) {
 	s := NewSQL(64 << 10)
 	for i := range 5000 {

@@ -69,9 +69,11 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 			Guard:           pgAdmitter{l, pg.Admit(newGuard(f))},
 			Binder:          f,
 			DefaultElection: l.Election,
-			MaxConns:        l.MaxConns,
-			Drain:           cfg.Drain,
-			Logger:          p.log,
+
+			AllowPreparedTransactions: l.PreparedTransactions,
+			MaxConns:                  l.MaxConns,
+			Drain:                     cfg.Drain,
+			Logger:                    p.log,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("%v: listener %s: %w", l.Pos, l.Name, err)

@@ -235,6 +235,32 @@ func TestSeverSweepsTheReplicasToo(t *testing.T) {
 	}
 }
 
+// ROLE does not show a replica that still gets its first copy.
+func TestSeverSweepsReplicasThatAreSyncing(t *testing.T) {
+	p := testenv.Redis(t, "--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "1000")
+	r := testenv.Redis(t)
+	x := term(t, 7)
+	old := bound(t, r, open(t, r, redisfence.Options{}), x)
+	host, port, _ := net.SplitHostPort(p.Addr)
+	rc := client(t, r.Addr)
+	if err := rc.Do(t.Context(), "REPLICAOF", host, port).Err(); err != nil {
+		t.Fatal(err)
+	}
+	c := client(t, p.Addr)
+	eventually(t, func() bool { return strings.Contains(c.Info(t.Context(), "replication").Val(), "state=wait_bgsave") })
+	f := open(t, p, redisfence.Options{})
+	put(t, f, x.Election, guardtest.Record(after(x), guard.Raised, 1))
+	if err := f.Sever(t.Context(), after(x)); err != nil {
+		t.Fatal(err)
+	}
+	if err := rc.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Write(t.Context()); err == nil {
+		t.Error("a stale write landed on the promoted replica")
+	}
+}
+
 func TestUnreachableNodeFailsTheTakeover(t *testing.T) {
 	p := testenv.SharedRedis(t)
 	f := open(t, p, redisfence.Options{Nodes: []string{"127.0.0.1:1"}})

@@ -47,11 +47,11 @@ func (f *Fence) nodes(ctx context.Context) ([]string, error) {
 	)
 	err := whileBusy(ctx, func() (err error) {
 		p := f.client.Pipeline()
-		roles, cluster := p.Do(ctx, "ROLE"), p.Info(ctx, "cluster")
+		roles, said := p.Do(ctx, "ROLE"), p.Info(ctx, "cluster", "replication")
 		_, _ = p.Exec(ctx) // each command has its own error
 		if role, err = roleOf(roles); err == nil {
 			reply, _ = roles.Slice()
-			info, err = cluster.Result()
+			info, err = said.Result()
 		}
 		return err
 	})
@@ -81,8 +81,29 @@ func (f *Fence) nodes(ctx context.Context) ([]string, error) {
 		}
 		nodes = append(nodes, net.JoinHostPort(fmt.Sprint(parts[0]), fmt.Sprint(parts[1])))
 	}
+	nodes = append(nodes, syncing(info)...)
 	slices.Sort(nodes)
 	return slices.Compact(nodes), nil
+}
+
+// syncing returns the addresses of the replicas in INFO, which, unlike ROLE, also shows
+// those that still get their first copy: a former primary has its old connections then.
+func syncing(info string) (nodes []string) {
+	for name, value := range parseInfo(info) {
+		if n, ok := strings.CutPrefix(name, "slave"); !ok || strings.Trim(n, "0123456789") != "" {
+			continue
+		}
+		of := make(map[string]string)
+		for field := range strings.SplitSeq(value, ",") {
+			k, v, _ := strings.Cut(field, "=")
+			of[k] = v
+		}
+		// Without a port it is a client that copies the data, and no server.
+		if of["ip"] != "" && of["port"] != "" && of["port"] != "0" {
+			nodes = append(nodes, net.JoinHostPort(of["ip"], of["port"]))
+		}
+	}
+	return nodes
 }
 
 // sweep ends every connection of an older term on one node, and looks again until there

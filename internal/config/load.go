@@ -147,6 +147,12 @@ func (r *reader) listener(o *object, others []Listener) Listener {
 			l.Nodes = append(l.Nodes, n.address(false))
 		}
 	}
+	if f := o.take("prepared_transactions"); f != nil {
+		if l.Protocol != Postgres {
+			f.mistake("is for postgres only")
+		}
+		l.PreparedTransactions = f.oneOf("refuse", "allow") == "allow"
+	}
 	l.Name = l.Listen
 	if f := o.take("name"); f != nil {
 		if l.Name, _ = f.text(); strings.ContainsAny(l.Name, "\r\n\t ") {

@@ -58,9 +58,9 @@ type core struct {
 	pid      uint32
 	authOK   bool
 	readOnly reported // default_transaction_read_only
-	unsafe   bool     // client_encoding may hide ASCII
-	scsOff   bool
-	held     []byte // the first ReadyForQuery, or a FATAL that must be explained
+	unsafe   bool     // client_encoding hides ASCII, or once did
+	scsOff   bool     // standard_conforming_strings is off, or once was
+	held     []byte   // the first ReadyForQuery, or a FATAL that must be explained
 	inject   injection
 
 	// A statement that returns settings to their start-up values may run.

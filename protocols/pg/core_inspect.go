@@ -59,6 +59,9 @@ func (c *core) inspect(typ byte, in []byte, size int) (step, bool) {
 	if c.scsOff && bytes.IndexByte(text, '\\') >= 0 {
 		return c.refuse(typ, name, size, codeBackslash, "")
 	}
+	if c.ends.ran && readsTwoWays(text) {
+		return c.refuse(typ, name, size, codeTwoWays, "")
+	}
 	v := c.sql.Inspect(text)
 	switch {
 	case v.Fence != policy.FenceUnused:
@@ -68,7 +71,7 @@ func (c *core) inspect(typ byte, in []byte, size int) (step, bool) {
 		return c.refuse(typ, name, size, code(v.Reason), v.What)
 	}
 	if typ == 'P' {
-		c.ends.parsed(string(name), v.EndsTransaction)
+		c.ends.parsed(name, v.EndsTransaction)
 	}
 	c.letThrough(typ, name, v.Resets)
 	return step{}, true
@@ -97,8 +100,9 @@ func (c *core) inspectBound(typ byte, body []byte, size int) (step, bool) {
 		return c.refuse(typ, name, size, codeMalformed, "")
 	}
 	v := c.sql.Inspect(text)
+	// A setting sent just before may change what a backslash does.
 	unsure := v.Reason == policy.SQLUnparsed || v.Reason == policy.SQLTooComplex ||
-		c.unsafe && !isASCII(text) || c.scsOff && bytes.IndexByte(text, '\\') >= 0
+		c.unsafe && !isASCII(text) || (c.scsOff || h&hintPrepare != 0) && bytes.IndexByte(text, '\\') >= 0
 	switch {
 	case v.Fence != policy.FenceUnused:
 		return c.fence(typ, name, size, v)
@@ -255,6 +259,18 @@ func quoted(id string) string {
 		return ""
 	}
 	return id
+}
+
+// readsTwoWays says whether a text's literals may end elsewhere once a function, which ran
+// in the same Sync group, has changed standard_conforming_strings or client_encoding: a
+// backslash before a quote, or one that may be the second byte of a character.
+func readsTwoWays(b []byte) bool {
+	for i, c := range b {
+		if c == '\\' && (i+1 < len(b) && b[i+1] == '\'' || i > 0 && b[i-1] >= 0x80) {
+			return true
+		}
+	}
+	return false
 }
 
 func isASCII(b []byte) bool {

@@ -85,6 +85,7 @@ func (c *core) looksInto(typ byte) bool {
 
 func (c *core) replied(typ byte) {
 	if typ == 'E' {
+		c.ends.fail()
 		c.track.failed(false)
 	} else if !c.inject.active {
 		c.track.replied(typ)
@@ -133,10 +134,12 @@ func (c *core) parameter(body []byte) {
 				message: "this session became read-write without a live token; it is closed",
 				hint:    "A function or a setting outside the proxy's sight changed default_transaction_read_only."})
 		}
+	// Once seen, for good: RESET, ROLLBACK and the like bring a start-up value back, and the
+	// report of that may come after the next text was judged.
 	case "client_encoding":
-		c.unsafe = policy.UnsafeEncoding(string(value))
+		c.unsafe = c.unsafe || policy.UnsafeEncoding(string(value))
 	case "standard_conforming_strings":
-		c.scsOff = string(value) != "on"
+		c.scsOff = c.scsOff || string(value) != "on"
 	}
 }
 
@@ -156,6 +159,7 @@ func (c *core) failure(msg, body []byte) (step, bool) {
 		c.inject.failed = true
 		return step{drop: len(msg), next: again}, false
 	}
+	c.ends.fail()
 	c.track.failed(state == "08P01")
 	if r, ok := c.refusedError(body); ok {
 		return step{drop: len(msg), write: r.append(nil), next: again}, false
@@ -195,6 +199,7 @@ func (c *core) atRest(msg, body []byte) (step, bool) {
 		return step{}, true
 	}
 	c.track.ready()
+	c.ends.rest()
 	if c.track.state() == idle {
 		if c.wishOpen && c.status == 'I' {
 			c.wish, c.wishOpen = c.readOnly == on, false

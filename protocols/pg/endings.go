@@ -6,11 +6,23 @@ import "github.com/fenceproxy/fenceproxy/policy"
 // group, nothing may run behind one: the next transaction begins as
 // default_transaction_read_only then says, which a function may have set, and the server
 // reports that only at the end of the group.
+//
+// A name that is parsed or bound again stands for what it stood for before if the server
+// refused that, or skipped it behind an error: until the group is over nothing is forgotten.
 type endings struct {
 	statements map[string]bool // those that end transactions
 	portals    map[string]bool
-	any        bool // too many to tell
-	ended      bool // one may have run in this Sync group
+	undo       []forgotten // what was taken off them in this Sync group
+	any        bool        // too many to tell
+	failed     bool        // something failed in this Sync group
+	ran        bool        // something may have run in this Sync group
+	ended      bool        // one that ends a transaction may have
+}
+
+// A forgotten is a name that was taken off one of the maps.
+type forgotten struct {
+	m    map[string]bool
+	name string
 }
 
 // maxEndings bounds the names kept; maxNames is where the names of a Bind or Execute
@@ -20,11 +32,18 @@ const (
 	maxNames   = 256
 )
 
-func (e *endings) parsed(name string, ends bool) { e.note(&e.statements, name, ends) }
+func (e *endings) parsed(name []byte, ends bool) { e.note(&e.statements, sameName(name), ends) }
+
+// The server tells names apart by their first 63 bytes.
+func sameName(name []byte) string { return string(name[:min(len(name), 63)]) }
 
 func (e *endings) note(m *map[string]bool, name string, ends bool) {
 	switch {
+	case !ends && (!(*m)[name] || e.failed || len(name) == 63): // the last: unless it was built otherwise
+	case !ends && len(e.undo) >= maxEndings:
+		e.any = true
 	case !ends:
+		e.undo = append(e.undo, forgotten{*m, name})
 		delete(*m, name)
 	case len(*m) >= maxEndings:
 		e.any = true
@@ -36,6 +55,18 @@ func (e *endings) note(m *map[string]bool, name string, ends bool) {
 	}
 }
 
+// fail records an error.
+func (e *endings) fail() {
+	e.failed = true
+	for _, a := range e.undo {
+		a.m[a.name] = true
+	}
+	e.undo = e.undo[:0]
+}
+
+// rest records ReadyForQuery.
+func (e *endings) rest() { e.failed, e.ran, e.undo = false, false, e.undo[:0] }
+
 // portals follows a reader's messages other than Parse. It reports false with a step when
 // the message must not go through as it is, or yet.
 func (c *core) portals(typ byte, in []byte, size int) (step, bool) {
@@ -44,7 +75,7 @@ func (c *core) portals(typ byte, in []byte, size int) (step, bool) {
 	case 'S':
 		e.ended = false
 		return step{}, true
-	case 'E', 'Q', 'F': // what executes
+	case 'B', 'E', 'Q', 'F': // what executes, or plans
 		if e.ended {
 			s, _ := c.refuse(typ, nil, size, code(policy.SQLLeavesReadOnly), "statement_after_commit")
 			return s, false
@@ -59,7 +90,8 @@ func (c *core) portals(typ byte, in []byte, size int) (step, bool) {
 	}
 	portal, rest, ok := cut(in[5:need])
 	if typ == 'E' {
-		e.ended = e.any || !ok || e.portals[string(portal)]
+		e.ran = true
+		e.ended = e.any || !ok || e.portals[sameName(portal)]
 		return step{}, true
 	}
 	statement, _, ok2 := cut(rest)
@@ -67,6 +99,6 @@ func (c *core) portals(typ byte, in []byte, size int) (step, bool) {
 		e.any = true
 		return step{}, true
 	}
-	e.note(&e.portals, string(portal), e.statements[string(statement)])
+	e.note(&e.portals, sameName(portal), e.statements[sameName(statement)])
 	return step{}, true
 }

@@ -494,3 +494,40 @@ func FuzzCore(f *testing.F) {
 		}
 	})
 }
+
+// Messages that go through cost no memory, in either direction.
+func TestHotPathDoesNotAllocate(t *testing.T) {
+	d := leading()
+	client := messages(t, `Q "UPDATE accounts SET balance = balance + 1 WHERE id = 7"
+		P "" "SELECT 1"
+		B
+		D
+		E
+		S`)
+	server := []byte("T\x00\x00\x00\x06\x00\x00D\x00\x00\x00\x06\x00\x00C\x00\x00\x00\x0dSELECT 1\x00Z\x00\x00\x00\x05I" +
+		"1\x00\x00\x00\x042\x00\x00\x00\x04n\x00\x00\x00\x04C\x00\x00\x00\x0dSELECT 1\x00Z\x00\x00\x00\x05I")
+	if n := testing.AllocsPerRun(1000, func() {
+		if st := d.c.client(client); st.pass != len(client) || st.next != read {
+			t.Fatalf("%+v", st)
+		}
+		if st := d.c.server(server); st.pass != len(server) || st.next != read {
+			t.Fatalf("%+v", st)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if d.c.track.state() != idle {
+		t.Errorf("%+v", d.c.track)
+	}
+}
+
+func BenchmarkCore(b *testing.B) {
+	d := leading()
+	client := appendQuery(nil, "UPDATE pgbench_accounts SET abalance = abalance + 1234 WHERE aid = 4321;")
+	server := []byte("C\x00\x00\x00\x0dUPDATE 1\x00Z\x00\x00\x00\x05I")
+	b.ReportAllocs()
+	for b.Loop() {
+		d.c.client(client)
+		d.c.server(server)
+	}
+}

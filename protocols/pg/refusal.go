@@ -32,6 +32,7 @@ const (
 	codeFenceBound         // SET fence.… on a session that is bound to something else
 	codeCredential         // the credential that SET fence.… completed was refused
 	codeUninspected        // too long to be looked through for PREPARE TRANSACTION
+	codeTwoWays            // a backslash where a function may have changed what it does
 )
 
 // marker is the text that replaces a refused statement: at most 55 bytes, shorter than
@@ -104,9 +105,11 @@ func (c *core) explain(why code, what string) report {
 	case codeFunctionCall:
 		r.Detail = join(r.Detail, "refused: a FunctionCall message (large object interface)")
 	case codeEncoding:
-		r.Detail = join(r.Detail, "refused: text beyond ASCII in this client_encoding cannot be parsed reliably; use UTF8")
+		r.Detail = join(r.Detail, "refused: in a session whose client_encoding is or was one that hides ASCII in its characters, text beyond ASCII cannot be parsed reliably; start the session with UTF8")
 	case codeBackslash:
-		r.Detail = join(r.Detail, "refused: a backslash while standard_conforming_strings is off cannot be parsed reliably")
+		r.Detail = join(r.Detail, "refused: in a session whose standard_conforming_strings is or was off a backslash cannot be parsed reliably; start the session with it on")
+	case codeTwoWays:
+		r.Detail = join(r.Detail, "refused: a backslash next to a quote or to a character beyond ASCII, behind another statement without a Sync in between, cannot be parsed reliably")
 	case codeMalformed:
 		r.Detail = join(r.Detail, "refused: the message is malformed")
 	}

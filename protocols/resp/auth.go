@@ -63,7 +63,7 @@ func (c *core) hello(raw []byte, s *scanner) bool {
 	f := flow{hello: true}
 	c.strip(args[:min(len(args), 2)], 1)
 	for i := 2; i < len(args); {
-		switch opt := []byte(args[i]); {
+		switch opt := cString([]byte(args[i])); {
 		case equalFold(opt, "auth") && i+2 < len(args):
 			user, cred := c.splitUser(args[i+1])
 			args[i+1] = user
@@ -85,7 +85,10 @@ func (c *core) hello(raw []byte, s *scanner) bool {
 			}
 			i += 2
 		default:
-			c.strip(args, i) // the server will refuse it
+			// INVARIANT: no SETNAME goes upstream unread. The server refuses HELLO at this
+			// option; were it one of a server to come, what follows is left out.
+			c.strip(args, i)
+			args = args[:i+1]
 			i = len(args)
 		}
 	}

@@ -66,3 +66,38 @@ func TestTakeoverSevers(t *testing.T) {
 	}
 	w.want("LLEN "+key, ":1\r\n")
 }
+
+// A refused bind is told so, whatever follows it in the same packet.
+func TestRefusedBindBeforeUnbind(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.lead(t)
+	w := dial(t, r.addr)
+	for range 20 {
+		w.send("FENCE BIND "+strings.Repeat("x", 20), "FENCE UNBIND")
+		if got := w.reply(); !strings.HasPrefix(got, "-FENCED ") {
+			t.Fatalf("FENCE BIND: got %q", got)
+		}
+		if got := w.reply(); got != "+OK\r\n" {
+			t.Fatalf("FENCE UNBIND: got %q", got)
+		}
+	}
+}
+
+// A MULTI that the server refuses does not hide the WATCH after it: a bind would consume
+// it, and the transaction that was to fail would succeed.
+func TestBindDoesNotLoseWatchedKeys(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	lead := r.lead(t)
+	key := testenv.Name(t, "k")
+	w := dial(t, r.addr)
+	w.wantPrefix("MULTI x", "-ERR wrong number")
+	w.want("WATCH "+key, "+OK\r\n")
+	w.wantPrefix("DISCARD", "-ERR DISCARD without")
+	w.wantPrefix("FENCE BIND "+lead.Token.Reveal(), "-ERR FENCE BIND would lose the keys")
+	w.want("UNWATCH", "+OK\r\n")
+	w.want("FENCE BIND "+lead.Token.Reveal(), "+OK\r\n")
+	w.want("MULTI", "+OK\r\n")
+	w.wantPrefix("WATCH "+key, "-ERR")
+	w.ask("EXEC") // some servers abort it
+	w.want("FENCE BIND "+lead.Token.Reveal(), "+OK\r\n")
+}

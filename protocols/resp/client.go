@@ -67,6 +67,7 @@ func (c *core) take(b []byte) (used int) {
 		case foundMore:
 			return used
 		case foundNone:
+			c.empty()
 		case foundWhole:
 			if !c.command(rest[:scan.pos], scan) {
 				scan.reset()
@@ -109,12 +110,22 @@ func (c *core) inline(line []byte) bool {
 		c.refuseForm([]byte("\"\r\n"))
 		return true
 	case argc == 0:
+		c.empty()
 		return true
 	}
 	var s scanner
 	s.reset()
 	s.whole(raw, argc)
 	return c.command(raw, &s)
+}
+
+// empty deals with a command of no words: it is not passed on, but where it takes the
+// place of the one that CLIENT REPLY SKIP is for.
+func (c *core) empty() {
+	if c.conn.skipNext {
+		c.conn.skipNext = false
+		c.up = append(c.up, "*0\r\n"...)
+	}
 }
 
 // whole finds the arguments of a command that is known to be whole and well formed.

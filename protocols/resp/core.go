@@ -31,9 +31,10 @@ type core struct {
 	down []byte // for the client
 	ask  question
 
-	cmd    collector // the client's command under way, while it is held
-	stream streamer  // or while it is passed on, or dropped, in pieces
-	served served    // the server's reply under way
+	cmd    collector     // the client's command under way, while it is held
+	lower  [maxName]byte // the name being looked up
+	stream streamer      // or while it is passed on, or dropped, in pieces
+	served served        // the server's reply under way
 
 	conn    connState
 	flow    flow

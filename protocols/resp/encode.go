@@ -1,6 +1,9 @@
 package resp
 
-import "strconv"
+import (
+	"bytes"
+	"strconv"
+)
 
 // appendCommand appends a command in the form in which clients send it.
 func appendCommand(b []byte, args ...string) []byte {
@@ -60,6 +63,15 @@ func equalFold(b []byte, word string) bool {
 		}
 	}
 	return true
+}
+
+// cString is the part of an argument that the servers compare where they look for a word
+// of theirs: they stop at a NUL.
+func cString(b []byte) []byte {
+	if i := bytes.IndexByte(b, 0); i >= 0 {
+		return b[:i]
+	}
+	return b
 }
 
 func lower(c byte) byte {

@@ -304,3 +304,62 @@ func TestBoundedMemory(t *testing.T) {
 		t.Errorf("%d MiB were in use", most>>20)
 	}
 }
+
+// The permit of a client that does not read ends: its connection upstream does not stay.
+func TestPermitEndsUnread(t *testing.T) {
+	r, b, token := faultyRig(t, guard.Config{ValidateEvery: 50 * time.Millisecond, PermitFor: 300 * time.Millisecond})
+	key := testenv.Name(t, "k")
+	if err := r.control.Set(t.Context(), key, strings.Repeat("x", 1<<20), 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	w := dial(t, r.addr)
+	w.want("FENCE BIND "+token.Reveal(), "+OK\r\n")
+	for range 50 {
+		w.send("GET " + key)
+	}
+	named := func() bool {
+		return strings.Contains(r.control.ClientList(t.Context()).Val(), "name=fenceproxy:"+r.election+":")
+	}
+	eventually(t, "the replies are held up", func() bool {
+		for line := range strings.Lines(r.control.ClientList(t.Context()).Val()) {
+			if strings.Contains(line, "name=fenceproxy:"+r.election+":") && !strings.Contains(line, " omem=0 ") {
+				return true
+			}
+		}
+		return false
+	})
+	b.Fail(errors.New("out of reach"))
+	eventually(t, "the connection upstream has ended", func() bool { return !named() })
+}
+
+// Out of memory, the servers refuse what is in MULTI: a leader is bound all the same, in
+// whatever database, and can free memory. A takeover finds its connection.
+func TestBindWhenMemoryIsExhausted(t *testing.T) {
+	r := newRig(t, rigOptions{redis: testenv.Redis(t)})
+	lead := r.lead(t)
+	if err := r.control.SetRange(t.Context(), "big", 8<<20, "x").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.control.ConfigSet(t.Context(), "maxmemory", "6mb").Err(); err != nil {
+		t.Fatal(err)
+	}
+	stale, w, other := dial(t, r.addr), dial(t, r.addr), dial(t, r.addr)
+	stale.wantPrefix("FENCE BIND "+strings.Repeat("x", 20), "-FENCED ")
+	other.want("SELECT 5", "+OK\r\n")
+	for _, c := range []*wire{w, other} {
+		c.want("FENCE BIND "+lead.Token.Reveal(), "+OK\r\n")
+		c.wantPrefix("SET a 1", "-OOM ")
+	}
+	other.want("EXISTS big", ":0\r\n")
+	next := r.takeOver(t, lead)
+	fresh := dial(t, r.addr)
+	fresh.want("FENCE BIND "+next.Token.Reveal(), "+OK\r\n")
+	for _, c := range []*wire{w, other} {
+		c.send("DEL big")
+		if got := c.rest(); !strings.HasPrefix(got, "-FENCED ") {
+			t.Errorf("the old leader got %q", got)
+		}
+	}
+	fresh.want("DEL big", ":1\r\n")
+	fresh.want("SET a 1", "+OK\r\n")
+}

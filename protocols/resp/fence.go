@@ -72,8 +72,7 @@ func (c *core) fenceUnbind() {
 		c.up = appendCommand(c.up, "CLIENT", "SETNAME", c.conn.name.name)
 		return
 	}
-	c.bindErr = nil
-	c.substitute(codeBind, fenceCommand)
+	c.substitute(codeUnbound, fenceCommand)
 }
 
 // status is the reply to FENCE STATUS: pairs of names and values, a map in RESP3.

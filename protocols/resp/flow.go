@@ -3,10 +3,8 @@ package resp
 import (
 	"bytes"
 	"strconv"
-	"strings"
 
 	"github.com/fenceproxy/fenceproxy/guard"
-	"github.com/fenceproxy/fenceproxy/guard/redisfence"
 )
 
 // A flow is what the core does with the server while the client's bytes wait: see whether
@@ -48,6 +46,7 @@ const (
 	stepLook              // CLIENT INFO: is this connection one that can be bound?
 	stepCheck             // WATCH and GET: is the fence the permit's?
 	stepName              // MULTI, CLIENT SETNAME, EXEC
+	stepNameFull          // the same without MULTI, which a server that is out of memory refuses
 	stepUndo              // UNWATCH, and back to the client's database
 	stepUnname            // take an earlier bound name off
 	stepLive              // does the permit still live?
@@ -181,78 +180,14 @@ func (c *core) answered(reply []byte) {
 		c.check(f.replies)
 	case stepName:
 		c.nameGiven(f.replies)
+	case stepNameFull:
+		c.nameGivenFull(f.replies)
 	case stepUndo:
 		c.undone(f.replies)
 	case stepUnname:
+		c.named = !isOK(f.replies[0])
 		c.finish(f.failed)
 	}
-}
-
-// look judges the connection by CLIENT INFO.
-func (c *core) look(reply []byte) {
-	f := &c.flow
-	if r := c.unfit(reply); r != nil {
-		if r.Reason == guard.NoCredential && !f.own {
-			c.again = f.cred
-		}
-		c.fail(r)
-		return
-	}
-	cmds := [][]string{{"WATCH", f.binding.key}, {"GET", f.binding.key}}
-	if f.db != c.cfg.fenceDB {
-		cmds = append([][]string{{"SELECT", strconv.Itoa(c.cfg.fenceDB)}}, cmds...)
-	}
-	c.send(stepCheck, cmds)
-}
-
-// unfit says why the connection that CLIENT INFO describes cannot be bound, or nil.
-func (c *core) unfit(reply []byte) *guard.Refusal {
-	f := &c.flow
-	refuse := func(why guard.Reason, detail string) *guard.Refusal {
-		return &guard.Refusal{Reason: why, Election: f.cred.election, Held: f.binding.term.Number, Detail: detail}
-	}
-	switch {
-	case bytes.HasPrefix(reply, []byte("-NOAUTH")):
-		return refuse(guard.NoCredential, "authenticate first")
-	case bytes.HasPrefix(reply, []byte("-NOPERM")):
-		return refuse(guard.FenceUnavailable, lacksRights)
-	case len(reply) == 0 || reply[0] != '$' && reply[0] != '=':
-		return refuse(guard.NotAllowed, "a session cannot be bound while it is inside MULTI or, in RESP2, subscribed")
-	}
-	info := infoFields(reply)
-	db, err := strconv.Atoi(info["db"])
-	if err != nil {
-		return refuse(guard.Unseverable, "the server does not say which database the session is in")
-	}
-	f.db = db
-	switch {
-	case info["addr"] != c.cfg.localAddr:
-		// INVARIANT: what is named is this very connection. Behind a pooler it would be
-		// one that other sessions use, or will.
-		return refuse(guard.Unseverable, "the server sees another client address than ours: something stands between the proxy and the server")
-	case info["multi"] != "-1":
-		return refuse(guard.NotAllowed, "a session cannot be bound inside MULTI")
-	case info["watch"] != "" && info["watch"] != "0":
-		return refuse(guard.NotAllowed, "a session cannot be bound while it watches keys")
-	}
-	if name := info["name"]; !strings.HasPrefix(name, redisfence.Prefix) {
-		c.conn.name = ownName{set: name != "", name: name}
-	}
-	return nil
-}
-
-const lacksRights = "the user lacks rights that a bind needs: +client|info +client|setname +watch +get +multi +exec +unwatch +select, and to read the fence's key"
-
-// infoFields reads the answer to CLIENT INFO.
-func infoFields(reply []byte) map[string]string {
-	m := make(map[string]string)
-	for field := range strings.FieldsSeq(string(reply)) {
-		// A verbatim string begins with "txt:id=...".
-		if key, value, ok := strings.Cut(strings.TrimPrefix(field, "txt:"), "="); ok {
-			m[key] = value
-		}
-	}
-	return m
 }
 
 // check compares the fence with the permit's record. WATCH came first: what GET shows
@@ -343,6 +278,10 @@ func (c *core) nameGiven(replies [][]byte) {
 	case string(set) == "+QUEUED\r\n" && isNull(exec):
 		c.tryAgain()
 		return
+	case bytes.HasPrefix(set, []byte("-OOM ")) && bytes.HasPrefix(exec, []byte("-EXECABORT")):
+		// A leader must be able to free memory.
+		c.nameFull()
+		return
 	case set[0] == '-' && bytes.HasPrefix(exec, []byte("-EXECABORT")):
 		c.fail(c.rights())
 		return
@@ -369,7 +308,6 @@ func (c *core) confirmed(live bool, refusal *guard.Refusal) {
 // gave is taken off first.
 func (c *core) fail(r *guard.Refusal) {
 	if c.named && c.again == nil {
-		c.named = false
 		c.flow.failed = r
 		c.send(stepUnname, [][]string{{"CLIENT", "SETNAME", c.conn.name.name}})
 		return

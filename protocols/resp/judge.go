@@ -15,8 +15,7 @@ func isFenceKey(arg []byte) bool { return bytes.HasPrefix(arg, []byte(fencePrefi
 // identify finds the command with that name. known is false when the shell must ask the
 // server first. bad is not zero when the command cannot be judged at all.
 func (c *core) identify(name []byte) (cmd *command, known bool, bad code) {
-	var buf [maxName]byte
-	name = lowered(&buf, name)
+	name = lowered(&c.lower, name)
 	switch string(name) {
 	case "fence":
 		return fenceCommand, true, 0
@@ -35,12 +34,19 @@ func (c *core) identify(name []byte) (cmd *command, known bool, bad code) {
 	return nil, false, 0
 }
 
+// validWord reports whether a word may be the name of a command or subcommand. The servers
+// compare names only up to a NUL once they hash alike: "reset\x0030" can be RESET, by
+// chance and until the next restart. No such name is passed on.
+func validWord(word []byte) bool {
+	return len(word) <= maxName && bytes.IndexByte(word, 0) < 0
+}
+
 // command judges a whole command and puts it, or what takes its place, into up. It
 // reports false when the shell must be asked first: give it the command again then.
 func (c *core) command(raw []byte, s *scanner) bool {
 	name := s.arg(raw, 0)
-	if len(name) > maxName {
-		c.substitute(codeUnknown, nil)
+	if !validWord(name) {
+		c.substitute(codeNoName, nil)
 		return true
 	}
 	cmd, known, bad := c.identify(name)
@@ -53,12 +59,11 @@ func (c *core) command(raw []byte, s *scanner) bool {
 	}
 	if cmd != nil && cmd.Container && s.argc > 1 {
 		word := s.arg(raw, 1)
-		if len(word) > maxName {
-			c.substitute(codeUnknown, cmd)
+		if !validWord(word) {
+			c.substitute(codeNoName, cmd)
 			return true
 		}
-		var buf [maxName]byte
-		cmd = cmd.sub(lowered(&buf, word))
+		cmd = cmd.sub(lowered(&c.lower, word))
 	}
 	if cmd != nil && cmd.verb != verbNone && c.special(cmd, raw, s) {
 		return true
@@ -141,7 +146,7 @@ func (c *core) passed(cmd *command, argc int) {
 	case verbQuit:
 		conn.quit = true
 	case verbMulti:
-		conn.multi = true
+		conn.multi = conn.multi || argc == 1
 	case verbExec, verbDiscard:
 		if argc != 1 {
 			return
@@ -155,7 +160,8 @@ func (c *core) passed(cmd *command, argc int) {
 		}
 		conn.multi, conn.inMulti = false, nil
 	case verbWatch:
-		conn.watch = conn.watch || !conn.multi && argc > 1
+		// Inside MULTI it is an error; but MULTI itself may have been refused.
+		conn.watch = conn.watch || argc > 1
 	case verbUnwatch:
 		conn.watch = conn.watch && conn.multi
 	case verbMonitor:
@@ -193,6 +199,7 @@ func (c *core) reply(mode, raw []byte) bool {
 	conn := &c.conn
 	c.up = append(c.up, raw...)
 	conn.skipNext = false
+	mode = cString(mode)
 	switch {
 	case equalFold(mode, "off"):
 		conn.replyOff = true

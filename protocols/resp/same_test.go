@@ -101,6 +101,7 @@ func streams() map[string]string {
 		"R8 psubscribe, ping":    "PSUBSCRIBE KEY*\r\nPING\r\nGET KEY\r\nPUNSUBSCRIBE\r\n" + theEnd,
 		"R8 resp3":               "HELLO 3\r\nSUBSCRIBE KEY\r\nPUBLISH KEY hi\r\nGET KEY\r\nUNSUBSCRIBE\r\n" + theEnd,
 		"R9 reply off, skip, on": "CLIENT REPLY OFF\r\nSET KEY 1\r\nCLIENT REPLY ON\r\nCLIENT REPLY SKIP\r\nSET KEY 2\r\nGET KEY\r\nCLIENT REPLY NO\r\n" + theEnd,
+		"R9 skip, empty line":    "CLIENT REPLY SKIP\r\n\r\nECHO a\r\nCLIENT REPLY SKIP\r\n*0\r\nECHO b\r\nCLIENT REPLY SKIP\r\n*-1\r\nECHO c\r\nCLIENT REPLY SKIP\r\nECHO d\r\n" + theEnd,
 		"R12 long bulk":          bulks("SET", "KEY", long) + bulks("GET", "KEY") + bulks("APPEND", "KEY", long) + bulks("STRLEN", "KEY") + theEnd,
 		"R12 many arguments":     bulks(append([]string{"SADD", "KEY"}, many(5000)...)...) + bulks("SCARD", "KEY") + theEnd,
 		"odd line ends":          "*2\rX$3\rYGET12$" + "3\r\nKEY34" + theEnd,

@@ -74,8 +74,8 @@ func (c *core) starts(kind byte) bool {
 		f.aMap = f.aMap || kind == '%'
 		f.anArr = f.anArr || kind == '*'
 	case !f.step.captures() || kind == '>':
-	case f.step == stepLook && kind == '*':
-		// A message of a RESP2 subscription, in which CLIENT INFO is an error.
+	case (f.step == stepLook || f.step == stepUnname) && kind == '*':
+		// A message of a RESP2 subscription, in which CLIENT INFO and SETNAME are errors.
 	default:
 		return true
 	}

@@ -206,7 +206,7 @@ func (x *session) permitEnded(p *guard.Permit) {
 }
 
 // hurryServer makes the server's pump see that the session ends: at once, or when the
-// reply under way is whole.
+// reply under way is whole. A client that does not read does not hold it up.
 func (x *session) hurryServer() {
 	x.mu.Lock()
 	at := time.Now().Add(boundaryGrace)
@@ -215,6 +215,7 @@ func (x *session) hurryServer() {
 	}
 	x.mu.Unlock()
 	_ = x.upstream.SetReadDeadline(at)
+	_ = x.client.SetWriteDeadline(time.Now().Add(boundaryGrace + linger))
 }
 
 // answer answers the core's question.

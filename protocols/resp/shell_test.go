@@ -82,3 +82,56 @@ func TestNoByteAfterThePermit(t *testing.T) {
 		t.Errorf("closed %v, the client is told %q", x.core.closed, down)
 	}
 }
+
+// The permit ends between the server's last answer to a bind and the client's next byte.
+func TestTheLastLookBeforeTheFirstByte(t *testing.T) {
+	b := new(guardtest.Backend)
+	token := election.NewToken()
+	b.Grant(token, 7)
+	g := guard.New(b, new(memoryFence), guard.Config{ValidateEvery: 10 * time.Millisecond})
+	defer g.Close()
+	p, err := g.Admit(t.Context(), guard.Credential{Election: "jobs", Token: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Release()
+	b.Grant(election.NewToken(), 8)
+	<-p.Done()
+	client, far := net.Pipe()
+	defer client.Close()
+	defer far.Close()
+	c := newCore(testConfig())
+	c.flow = flow{step: stepLive, binding: testBinding(7)}
+	c.ask = question{kind: askLive}
+	x := &session{server: &Server{c: Config{Guard: g, Log: slog.New(slog.DiscardHandler)}}, client: client, upstream: far, core: c, permit: p}
+	x.answer(t.Context(), c.ask)
+	if c.bound != nil || !c.ended || !strings.HasPrefix(string(c.down), "-FENCED stale leader") {
+		t.Errorf("bound %v, ended %v, down %q", c.bound != nil, c.ended, c.down)
+	}
+}
+
+// RESET and FENCE UNBIND make a reader before they are on their way.
+func TestUnboundBeforeTheNameIsOff(t *testing.T) {
+	for _, line := range []string{"RESET\r\n", "FENCE UNBIND\r\n", "\"reset\"\r\n", "*1\r\n$5\r\nReSeT\r\n"} {
+		c := boundCore()
+		c.fromClient([]byte(line))
+		if c.bound != nil || len(c.up) == 0 {
+			t.Errorf("%q: bound %v, up %q", line, c.bound != nil, c.up)
+		}
+	}
+}
+
+func TestSameAddr(t *testing.T) {
+	for _, x := range []struct {
+		a, b string
+		same bool
+	}{
+		{"127.0.0.1:5", "127.0.0.1:5", true}, {"[::1]:5", "[::1]:5", true}, {"[::ffff:10.0.0.1]:5", "10.0.0.1:5", true},
+		{"127.0.0.1:5", "127.0.0.1:6", false}, {"127.0.0.2:5", "127.0.0.1:5", false}, {"", "127.0.0.1:5", false},
+		{"/tmp/redis.sock:0", "@", false}, {"", "", false},
+	} {
+		if sameAddr(x.a, x.b) != x.same {
+			t.Errorf("%q and %q", x.a, x.b)
+		}
+	}
+}

@@ -202,10 +202,9 @@ func (c *core) looked() bool {
 // that selects what it does.
 func (c *core) judgeLong(arg []byte) bool {
 	s := &c.stream
-	var name [maxName]byte
 	switch {
-	case s.size > maxName:
-		s.cmd, s.code = nil, codeUnknown
+	case s.size > maxName, !validWord(arg):
+		s.cmd, s.code = nil, codeNoName
 	case s.argi == 0:
 		cmd, known, bad := c.identify(arg)
 		if !known {
@@ -216,7 +215,7 @@ func (c *core) judgeLong(arg []byte) bool {
 			return true // judged with the next word
 		}
 	default:
-		s.cmd = s.cmd.sub(lowered(&name, arg))
+		s.cmd = s.cmd.sub(lowered(&c.lower, arg))
 	}
 	if s.code == 0 {
 		s.code = c.verdict(s.cmd)

@@ -15,6 +15,7 @@ type code byte
 const (
 	codeWrite      code = 'w' // a write of a session that is not bound
 	codeUnknown    code = 'u' // a command that the server does not know, likewise
+	codeNoName     code = 'z' // a word that can be no command's name
 	codeLeader     code = 'l' // a command for bound sessions
 	codeNotAllowed code = 'a' // a command for nobody
 	codeFenceKey   code = 'k' // a write that names a fence's key
@@ -27,6 +28,7 @@ const (
 	codeMonitor    code = 'q' // FENCE BIND after MONITOR
 	codeUsage      code = 'i' // FENCE with wrong arguments
 	codeBind       code = 'b' // the outcome of FENCE BIND
+	codeUnbound    code = 'd' // FENCE UNBIND where there was nothing to take off
 	codeStatus     code = 's' // FENCE STATUS
 	codeHelp       code = 'h' // FENCE HELP
 	codeSentinel   code = 'S' // nothing: it marks a place in the order of replies
@@ -72,6 +74,8 @@ func (c *core) words(what code, command string) string {
 		return refusalLine(c.refusal)
 	case codeUnknown:
 		return errorLine(wordFenced, "refused: the server does not know this command, so it counts as a write, and this session may not write: "+refusalText(c.refusal))
+	case codeNoName:
+		return errorLine(wordErr, "unknown command: its name, or its subcommand's, is longer than "+strconv.Itoa(maxName)+" bytes or has a NUL in it.")
 	case codeLeader:
 		return errorLine(wordFenced, name+" is for bound sessions: "+refusalText(c.refusal))
 	case codeNotAllowed:
@@ -98,6 +102,8 @@ func (c *core) words(what code, command string) string {
 		if c.bindErr != nil {
 			return refusalLine(c.bindErr)
 		}
+		return "+OK\r\n"
+	case codeUnbound:
 		return "+OK\r\n"
 	case codeStatus:
 		return c.status()

@@ -1,0 +1,140 @@
+// Command mutants takes the safety steps out of the code, one at a time, and checks that
+// the test which is named for the step then fails. It is run from the module's root
+// (make mutants), changes no file, and ends with 1 where a step went unmissed.
+//
+// It does not look for mistakes by itself: it proves that the tests look. An argument
+// picks the steps whose names contain it.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// A mutant is one step taken out: in file, old becomes new.
+type mutant struct {
+	step     string
+	file     string
+	old, new string
+	pkg      string
+	test     string // a pattern for go test -run
+}
+
+var mutants = []mutant{
+	{"sever", "guard/advance.go",
+		"if refusal := k.sever(ctx, t); refusal != nil {", "if refusal := k.sever(ctx, t); refusal != nil && false {",
+		"./guard", "TestEveryPause|TestModel|TestAdmit"},
+	{"sever, in the race through two proxies", "guard/advance.go",
+		"if refusal := k.sever(ctx, t); refusal != nil {", "if t.Number < 0 {\nrefusal := k.sever(ctx, t)",
+		"./integration", "TestRedisNoLateWrites|TestPostgresNoLateWrites"},
+	{"wait for the exit", "guard/pgfence/sever.go",
+		"timer := time.NewTimer(wait)", "if len(signalled) > 0 {\nreturn nil\n}\ntimer := time.NewTimer(wait)",
+		"./guard/pgfence", "TestSeverWaitsForAStoppedProcess"},
+	{"state in the fence", "guard/pgfence/pgfence.go",
+		"return \"raised\"", "return \"severed\"",
+		"./guard/pgfence", "TestSuite/AnotherProxyFinishesTheSever"},
+	{"lock at bind", "guard/pgfence/bind.go",
+		"`LOCK TABLE fenceproxy.gate IN ROW SHARE MODE`", "`SELECT 1`",
+		"./guard/pgfence", "TestRaiseWaitsForABindUnderWay"},
+	{"lock at raise", "guard/pgfence/pgfence.go",
+		"`LOCK TABLE fenceproxy.gate IN EXCLUSIVE MODE`", "`SELECT 1`",
+		"./guard/pgfence", "TestRaiseWaitsForABindUnderWay|TestBindWaitsForARaiseUnderWay"},
+	{"digest comparison", "guard/advance.go",
+		"case rec.Highest == t.Number && rec.Holder != t.Digest:", "case t.Number < 0:",
+		"./guard", "TestAdmitRefuses|TestModel"},
+	{"digest comparison, at the bind", "guard/pgfence/pgfence.go",
+		"highest = %d AND holder = %s AND state", "highest = %d AND %s IS NOT NULL AND state",
+		"./guard/pgfence", "TestSuite"},
+	{"rights check", "guard/pgfence/sever.go",
+		"if err := f.checkRights(ctx); err != nil {", "if err := f.checkRights(ctx); err != nil && false {",
+		"./guard/pgfence", "TestRightsAreCheckedBeforeTheyAreReliedOn|TestRightsLostDuringATakeover"},
+	{"raise id", "guard/advance.go",
+		"rand.Read(raised.Raise[:])", "_ = rand.Reader",
+		"./guard", "TestEveryPause"},
+	{"validate again after a raise", "guard/advance.go",
+		"if refusal := k.again(ctx); refusal != nil {\n\t\t\treturn Record{}, refusal\n\t\t}\n\t\tif refusal := k.sever",
+		"if refusal := k.sever",
+		"./guard", "TestValidateAgainAfterRaise|TestEveryPause"},
+	{"durable raise", "guard/pgfence/pgfence.go",
+		"pg_catalog.set_config('synchronous_commit', 'on', true)", "pg_catalog.set_config('synchronous_commit', 'off', true)",
+		"./guard/pgfence", "TestRaiseSurvivesACrash"},
+	{"replicas swept too", "guard/redisfence/sever.go",
+		"for _, addr := range nodes {", "for _, addr := range nodes[:1] {",
+		"./guard/redisfence", "TestSeverSweepsTheReplicasToo"},
+	{"live permit before each forward, Postgres", "protocols/pg/session.go",
+		"if permit != nil && !permit.Live() {", "if permit != nil && !permit.Live() && false {",
+		"./protocols/pg", "TestDeadPermitWithoutNoticeWritesNothing"},
+	{"live permit before each forward, Redis", "protocols/resp/shell.go",
+		"if p != nil && !p.Live() {", "if p != nil && !p.Live() && false {",
+		"./protocols/resp", "TestNoByteAfterThePermit"},
+}
+
+func main() {
+	caught, failed := 0, 0
+	for _, m := range mutants {
+		if len(os.Args) > 1 && !strings.Contains(m.step, os.Args[1]) {
+			continue
+		}
+		start := time.Now()
+		err := try(m)
+		if err != nil {
+			failed++
+			fmt.Printf("MISSED  %-45s %v\n", m.step, err)
+			continue
+		}
+		caught++
+		fmt.Printf("caught  %-45s by %s in %s (%.0fs)\n", m.step, m.test, m.pkg, time.Since(start).Seconds())
+	}
+	fmt.Printf("%d passed, %d failed\n", caught, failed)
+	if failed > 0 {
+		os.Exit(1)
+	}
+}
+
+// try reports nil when the test fails with the step taken out.
+func try(m mutant) error {
+	text, err := os.ReadFile(m.file)
+	if err != nil {
+		return err
+	}
+	if n := strings.Count(string(text), m.old); n != 1 {
+		return fmt.Errorf("the step is found %d times in %s: bring this table up to date", n, m.file)
+	}
+	dir, err := os.MkdirTemp("", "fenceproxy-mutant-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	changed := filepath.Join(dir, filepath.Base(m.file))
+	if err := os.WriteFile(changed, []byte(strings.Replace(string(text), m.old, m.new, 1)), 0o600); err != nil {
+		return err
+	}
+	original, err := filepath.Abs(m.file)
+	if err != nil {
+		return err
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{original: changed}})
+	if err != nil {
+		return err
+	}
+	replace := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(replace, overlay, 0o600); err != nil {
+		return err
+	}
+	if out, err := exec.Command("go", "vet", "-overlay", replace, m.pkg).CombinedOutput(); err != nil {
+		return fmt.Errorf("the mutant does not compile: %s", out)
+	}
+	out, err := exec.Command("go", "test", "-overlay", replace, "-count=1", "-timeout", "5m", "-run", m.test, m.pkg).CombinedOutput()
+	switch {
+	case err == nil:
+		return fmt.Errorf("%s in %s passes without it", m.test, m.pkg)
+	case !strings.Contains(string(out), "--- FAIL: Test") && !strings.Contains(string(out), "panic: "):
+		return fmt.Errorf("the test did not run: %s", out)
+	}
+	return nil
+}

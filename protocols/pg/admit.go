@@ -1,0 +1,172 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/election"
+	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/guard/pgfence"
+)
+
+// settle decides, after login and before the client's first message, whether the session
+// may write.
+func (s *session) settle(ctx context.Context) bool {
+	r := s.presented()
+	if r == nil && !s.core.token.IsZero() {
+		r = s.admit(ctx)
+		if r == nil {
+			s.mu.Lock()
+			inject := s.core.bound(s.permit.Term(), s.allowsPrepared())
+			s.mu.Unlock()
+			_, err := s.upstream.Write(inject)
+			return err == nil
+		}
+	}
+	s.mu.Lock()
+	b := s.core.notBound(r)
+	s.changed.Broadcast()
+	s.mu.Unlock()
+	return s.say(b)
+}
+
+// presented takes the credential of the start-up packet.
+func (s *session) presented() *guard.Refusal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if id := s.start.election; id != "" {
+		if err := election.CheckID(id); err != nil {
+			return &guard.Refusal{Reason: guard.InvalidCredential, Detail: err.Error()}
+		}
+		s.core.election = id
+	}
+	if s.start.token == "" {
+		return nil
+	}
+	t, err := election.ParseToken(s.start.token)
+	s.start.token = ""
+	if err != nil {
+		return &guard.Refusal{Reason: guard.InvalidCredential, Election: s.core.election, Detail: err.Error()}
+	}
+	s.core.token = t
+	_, r := s.core.credential()
+	return r
+}
+
+// admitLater settles a credential that SET fence.… completed.
+func (s *session) admitLater(ctx context.Context) {
+	r := s.admit(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r != nil {
+		s.core.notBound(r)
+	} else {
+		s.core.bound(s.permit.Term(), s.allowsPrepared())
+	}
+}
+
+func (s *session) allowsPrepared() bool {
+	return len(s.bindings) > 0 && s.bindings[len(s.bindings)-1].PreparedTransactions
+}
+
+// bindTries is how often an admission is repeated when the fence moves meanwhile.
+const bindTries = 3
+
+// admit asks for a permit and binds the upstream connection to its term. Only then is
+// the permit set, and watched.
+func (s *session) admit(ctx context.Context) *guard.Refusal {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.AdmitTimeout)
+	defer cancel()
+	cred, r := s.core.credential()
+	if r != nil {
+		return r
+	}
+	backend := pgfence.Backend{PID: s.core.pid, Addr: localAddr(s.upstream)}
+	for try := range bindTries {
+		var p Permit
+		p, err := s.cfg.Guard.Admit(ctx, cred)
+		if err != nil {
+			return s.refused(err, cred)
+		}
+		b, err := s.cfg.Binder.Bind(ctx, backend, p.Term(), p.Record())
+		if err != nil {
+			if errors.Is(err, guard.ErrConflict) {
+				p.Invalidate()
+			}
+			p.Release()
+			if errors.Is(err, guard.ErrConflict) && try < bindTries-1 {
+				continue
+			}
+			return s.refused(err, cred)
+		}
+		s.bindings = append(s.bindings, b)
+		// The permit may have ended while the bind was under way.
+		if !p.Live() {
+			r := refusalOf(p.Err(), p.Term())
+			p.Release()
+			return s.refused(r, cred)
+		}
+		s.mu.Lock()
+		s.permit = p
+		s.mu.Unlock()
+		s.wg.Go(func() {
+			select {
+			case <-p.Done():
+				s.lose(p)
+			case <-s.done:
+			}
+		})
+		s.log.Info("session bound", "election", b.Election, "number", p.Term().Number, "pid", b.PID)
+		return nil
+	}
+	return nil // not reached
+}
+
+// refused turns an error of the guard or the binder into a refusal.
+func (s *session) refused(err error, c guard.Credential) *guard.Refusal {
+	r := new(guard.Refusal)
+	if !errors.As(err, &r) {
+		r = &guard.Refusal{Reason: guard.FenceUnavailable, Election: c.Election, Err: err}
+	}
+	s.log.Info("credential refused", "election", r.Election, "held", r.Held, "rules", r.Rules, "reason", r.Error())
+	return r
+}
+
+// whySevered says why the server ended a bound session: a refusal when a takeover
+// did it, nil when it was the server's own will.
+func (s *session) whySevered(ctx context.Context) *guard.Refusal {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	p := s.permit
+	t := p.Term()
+	if !p.Live() {
+		return refusalOf(p.Err(), t)
+	}
+	rec, err := s.cfg.Binder.Read(ctx, t.Election)
+	switch {
+	case err == nil && rec.Highest > t.Number:
+		r := &guard.Refusal{Reason: guard.Stale, Election: t.Election, Held: t.Number, Rules: rec.Highest}
+		s.log.Info("session severed", "election", r.Election, "number", r.Held, "rules", r.Rules)
+		return r
+	case err == nil:
+		return nil
+	}
+	select {
+	case <-p.Done():
+		return refusalOf(p.Err(), t)
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+func localAddr(c *net.TCPConn) netip.AddrPort {
+	a, ok := c.LocalAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	ap := a.AddrPort()
+	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+}

@@ -1,0 +1,89 @@
+package resp
+
+import (
+	"bytes"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/guard/redisfence"
+)
+
+// look judges the connection by CLIENT INFO.
+func (c *core) look(reply []byte) {
+	f := &c.flow
+	if r := c.unfit(reply); r != nil {
+		if r.Reason == guard.NoCredential && !f.own {
+			c.again = f.cred
+		}
+		c.fail(r)
+		return
+	}
+	cmds := [][]string{{"WATCH", f.binding.key}, {"GET", f.binding.key}}
+	if f.db != c.cfg.fenceDB {
+		cmds = append([][]string{{"SELECT", strconv.Itoa(c.cfg.fenceDB)}}, cmds...)
+	}
+	c.send(stepCheck, cmds)
+}
+
+// unfit says why the connection that CLIENT INFO describes cannot be bound, or nil.
+func (c *core) unfit(reply []byte) *guard.Refusal {
+	f := &c.flow
+	refuse := func(why guard.Reason, detail string) *guard.Refusal {
+		return &guard.Refusal{Reason: why, Election: f.cred.election, Held: f.binding.term.Number, Detail: detail}
+	}
+	switch {
+	case bytes.HasPrefix(reply, []byte("-NOAUTH")):
+		return refuse(guard.NoCredential, "authenticate first")
+	case bytes.HasPrefix(reply, []byte("-NOPERM")):
+		return refuse(guard.FenceUnavailable, lacksRights)
+	case len(reply) == 0 || reply[0] != '$' && reply[0] != '=':
+		return refuse(guard.NotAllowed, "a session cannot be bound while it is inside MULTI or, in RESP2, subscribed")
+	}
+	info := infoFields(reply)
+	db, err := strconv.Atoi(info["db"])
+	if err != nil {
+		return refuse(guard.Unseverable, "the server does not say which database the session is in")
+	}
+	f.db = db
+	switch {
+	case !sameAddr(info["addr"], c.cfg.localAddr):
+		// INVARIANT: what is named is this very connection. Behind a pooler it would be
+		// one that other sessions use, or will.
+		return refuse(guard.Unseverable, "the server sees another client address than ours: something stands between the proxy and the server")
+	case info["multi"] != "-1":
+		return refuse(guard.NotAllowed, "a session cannot be bound inside MULTI")
+	case info["watch"] != "" && info["watch"] != "0":
+		return refuse(guard.NotAllowed, "a session cannot be bound while it watches keys")
+	}
+	if name := info["name"]; !strings.HasPrefix(name, redisfence.Prefix) {
+		c.conn.name = ownName{set: name != "", name: name}
+	}
+	return nil
+}
+
+// sameAddr reports whether two texts name one address and port. An IPv4 address may be
+// written as an IPv6 one.
+func sameAddr(a, b string) bool {
+	x, err := netip.ParseAddrPort(a)
+	if err != nil {
+		return false
+	}
+	y, err := netip.ParseAddrPort(b)
+	return err == nil && x.Port() == y.Port() && x.Addr().Unmap() == y.Addr().Unmap()
+}
+
+const lacksRights = "the user lacks rights that a bind needs: +client|info +client|setname +watch +get +multi +exec +unwatch +select, and to read the fence's key"
+
+// infoFields reads the answer to CLIENT INFO.
+func infoFields(reply []byte) map[string]string {
+	m := make(map[string]string)
+	for field := range strings.FieldsSeq(string(reply)) {
+		// A verbatim string begins with "txt:id=...".
+		if key, value, ok := strings.Cut(strings.TrimPrefix(field, "txt:"), "="); ok {
+			m[key] = value
+		}
+	}
+	return m
+}
