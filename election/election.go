@@ -79,8 +79,9 @@ type Backend interface {
 	// Acquire asks for the leadership of the election. It reports Acquired with a
 	// token and a fencing number, or Busy with who holds it and for how long.
 	// Asking again with the token of a live grant of one's own (AcquireOptions.Token)
-	// reports that grant, with its own number and a fresh TTL, so that a lost
-	// reply costs nothing.
+	// reports that grant, with its own number and a fresh lease, so that a lost
+	// reply costs nothing. The lease then lasts the longest TTL that was asked for with
+	// the token: a request that arrives late shortens nothing that a later one was told.
 	Acquire(ctx context.Context, id string, o AcquireOptions) (AcquireResult, error)
 
 	// Renew extends the holder's lease by the TTL it was acquired with and

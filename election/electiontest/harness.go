@@ -154,7 +154,7 @@ func (u user) checkAcquire(o election.AcquireOptions, r election.AcquireResult) 
 	bad := r.Remaining <= 0
 	switch r.Status {
 	case election.Acquired:
-		bad = bad || r.Token.IsZero() || r.Number <= 0 || r.Owner == "" || r.Reason != 0 || r.Remaining > o.TTL ||
+		bad = bad || r.Token.IsZero() || r.Number <= 0 || r.Owner == "" || r.Reason != 0 || o.Token.IsZero() && r.Remaining > o.TTL ||
 			!o.Token.IsZero() && r.Token != o.Token
 	case election.Busy:
 		bad = bad || !r.Token.IsZero()

@@ -135,7 +135,7 @@ func (b *Backend) Acquire(ctx context.Context, id string, o election.AcquireOpti
 		next := s.record
 		switch {
 		case s.heldBy(o.Token): // asked again: its own grant, with a fresh lease
-			next.ttl = o.TTL
+			next.ttl = max(next.ttl, o.TTL) // an earlier request that comes late shortens nothing
 		case s.live():
 			return election.AcquireResult{
 				Status: election.Busy, Reason: election.BusyHeld,

@@ -25,7 +25,8 @@ func (b *Backend) Acquire(ctx context.Context, id string, o election.AcquireOpti
 		switch {
 		case v.held() && own: // asked again (E11): its own grant, with a fresh lease, in this session
 			next = v.record
-			next.TTL, next.Session, next.Renewals = o.TTL.Milliseconds(), s.name(), v.Renewals+1
+			// Never a shorter one: this may be an earlier request, carried out late.
+			next.TTL, next.Session, next.Renewals = max(v.TTL, o.TTL.Milliseconds()), s.name(), v.Renewals+1
 		case v.held():
 			r = election.AcquireResult{
 				Status: election.Busy, Reason: election.BusyHeld, Number: v.Number, Owner: v.Owner, Remaining: v.left,
