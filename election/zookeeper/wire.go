@@ -27,9 +27,10 @@ const syncXid = -100
 // A wire is a connection to a server under the library, which writes one whole message
 // at a time. It does what the library does not:
 //
-//   - every read of data has a sync before it, in the same flight, and so is answered (at a server that follows; see docs/elections/zookeeper.md about the one that leads)
-//     by a server that has caught up with the leader. The library has no way to send
-//     two requests in order without waiting for the first.
+//   - every read of data has a sync before it, in the same flight, and so is answered
+//     by a server that has caught up with the leader (docs/elections/zookeeper.md says
+//     what that means at the leader). The library has no way to send two requests in
+//     order without waiting for the first.
 //   - a message that is too long, or a refused sync, ends the connection.
 //   - a server that does not greet in time is given up.
 //   - the request to close the session is not sent: closing a backend gives up no
