@@ -9,6 +9,9 @@ import (
 	"github.com/fenceproxy/fenceproxy/policy"
 )
 
+// maxReaderText is the longest statement of a reader, in bytes.
+const maxReaderText = 128 << 10
+
 // inspect decides on a message of size bytes, of which in may hold only some. It reports
 // true when the message goes through as it is; the step is what to do otherwise.
 func (c *core) inspect(typ byte, in []byte, size int) (step, bool) {
@@ -27,7 +30,12 @@ func (c *core) inspect(typ byte, in []byte, size int) (step, bool) {
 		c.sent(typ)
 		return step{}, true
 	}
-	if size > c.maxInspect {
+	limit := c.maxInspect
+	if !c.isBound {
+		// Parsing takes seconds a megabyte in the worst case, and a reader may be anybody.
+		limit = min(limit, maxReaderText)
+	}
+	if size > limit {
 		if c.isBound {
 			if c.prepared && !c.allowPrepared {
 				return c.refuse(typ, nil, size, codeUninspected, "")
