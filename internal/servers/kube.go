@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -149,13 +150,19 @@ func (k *Kube) EtcdDir() string { return k.file("etcd") }
 // "test", and returns its path.
 func (k *Kube) Kubeconfig() (string, error) {
 	path := k.file("kubeconfig")
-	return path, os.WriteFile(path, fmt.Appendf(nil, `apiVersion: v1
+	// Written aside and renamed: somebody may be reading an earlier one.
+	f, err := os.CreateTemp(k.Dir, "kubeconfig-")
+	if err != nil {
+		return "", err
+	}
+	_, err = fmt.Fprintf(f, `apiVersion: v1
 kind: Config
 current-context: test
 clusters: [{name: test, cluster: {server: "https://%s", certificate-authority: %q}}]
 users: [{name: admin, user: {tokenFile: %q}}]
 contexts: [{name: test, context: {cluster: test, user: admin, namespace: default}}]
-`, k.Addr, k.ca(), k.file("token")), 0o600)
+`, k.Addr, k.ca(), k.file("token"))
+	return path, errors.Join(err, f.Close(), os.Rename(f.Name(), path))
 }
 
 // ca is the certificate that the server signed itself at its first start.
