@@ -199,6 +199,9 @@ func (k *keeper) refuse(why Reason, detail string, err error) *Refusal {
 	return &Refusal{Reason: why, Election: k.at.election, Held: k.number(), Detail: detail, Err: err}
 }
 
+// errUnused means that a permit ended because every session gave it back.
+var errUnused = errors.New("no session left")
+
 func (k *keeper) unused() *Refusal {
-	return k.refuse(BackendUnknown, "nobody used the permit any more", nil)
+	return k.refuse(BackendUnknown, "nobody used the permit any more", errUnused)
 }

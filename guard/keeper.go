@@ -238,7 +238,12 @@ func (k *keeper) end(r *Refusal) {
 	close(k.done)
 	k.cancel()
 	k.g.forget(k)
-	if n := k.number(); n != 0 {
+	n := k.number()
+	switch {
+	case n == 0:
+	case errors.Is(r, errUnused), errors.Is(r, ErrClosed):
+		k.g.c.Log.Debug("permit given back", "election", k.at.election, "number", n)
+	default:
 		k.g.c.Log.Info("permit ended", "election", k.at.election, "number", n, "reason", r.Message())
 	}
 }

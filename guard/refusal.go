@@ -102,15 +102,19 @@ func (r *Refusal) Message() string {
 	return "refused"
 }
 
+const hintStale = "Stop writing, acquire the election again and connect with the new token; reading works without one."
+
 // Hint tells the refused person what to try.
 func (r *Refusal) Hint() string {
 	switch r.Reason {
 	case NoCredential:
-		return "Present the election's live token at connect or on this session; see the documentation on credentials."
+		return "Present the live token: Postgres: SET fence.token = '...', or options=-c fence.token=... at connect; Redis: FENCE BIND, or the user name 'name;token=...'."
 	case InvalidCredential:
 		return "Pass the election id and the token exactly as Acquire returned them."
-	case Stale, LeaseVacant:
-		return "Stop writing, acquire the election again and connect with the new token; reading works without one."
+	case Stale:
+		return hintStale
+	case LeaseVacant:
+		return hintStale + " If the lease is live, the proxy asks another election backend than the one it was acquired on."
 	case BackendUnknown:
 		return "Check that the proxy reaches the election backend, then reconnect."
 	case FenceUnavailable:

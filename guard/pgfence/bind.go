@@ -81,7 +81,7 @@ func (f *Fence) Bind(ctx context.Context, b Backend, t guard.Term, r guard.Recor
 		return refuse(guard.Unseverable, fmt.Sprintf("server process %d is connected to %s, the proxy's socket is %s",
 			b.PID, row[9], b.socket()), ErrPooler)
 	case super:
-		return refuse(guard.Unseverable, "", ErrSuperuser)
+		return refuse(guard.Unseverable, "its role is a superuser, which the control role may not end", ErrSuperuser)
 	case !bound:
 		return refuse(guard.FenceUnavailable, "", fmt.Errorf("nothing was inserted"))
 	}

@@ -69,7 +69,7 @@ func (f *Fence) Check(ctx context.Context) []guard.Problem {
 }
 
 // Rules are the ACL rules of a control user that may do no more than it has to.
-const Rules = "~fenceproxy:* resetchannels -@all +get +set +eval +command +role +info +ping +select +hello +auth +client|list +client|kill +acl|whoami +acl|dryrun"
+const Rules = "~fenceproxy:* resetchannels -@all +get +set +eval +command +role +info +ping +select +hello +auth +client|list +client|kill +acl|whoami +acl|dryrun +script|kill +function|kill"
 
 // probe is the fence of an election that cannot be.
 const probe = Prefix + "{_check}:fence"
@@ -80,23 +80,34 @@ func (f *Fence) checkNodes(ctx context.Context) []guard.Problem {
 		return nil // said already
 	}
 	var ps []guard.Problem
-	for _, addr := range nodes[1:] {
-		if err := checkNode(ctx, f.node(addr)); err != nil {
-			ps = append(ps, guard.Problem{Fatal: true, What: f.failed(addr, "trying to", err).Error(),
-				Fix: "takeovers fail until it can be swept"})
+	for i := 1; i < len(nodes); i++ { // it grows
+		more, err := f.checkNode(ctx, nodes[i])
+		if err == nil {
+			more, err = join(nodes, more)
 		}
+		if err != nil {
+			ps = append(ps, guard.Problem{Fatal: true, What: f.failed(nodes[i], "trying to", err).Error(),
+				Fix: "takeovers fail until it can be swept"})
+			continue
+		}
+		nodes = more
 	}
 	return ps
 }
 
-func checkNode(ctx context.Context, c *redis.Client) error {
+// checkNode returns the node's own replicas.
+func (f *Fence) checkNode(ctx context.Context, addr string) ([]string, error) {
+	c := f.node(addr)
 	defer func() { _ = c.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
 	if err := c.ClientList(ctx).Err(); err != nil {
-		return err
+		return nil, err
 	}
-	return killNobody(ctx, c)
+	if err := killNobody(ctx, c); err != nil {
+		return nil, err
+	}
+	return f.below(ctx, addr, c)
 }
 
 func killNobody(ctx context.Context, c *redis.Client) error {

@@ -2,7 +2,7 @@
 // key for each election, and the names of the connections that are bound to a term.
 //
 // It promises that once Sever has returned, no connection that was bound to an older
-// term exists on any node that it swept: the primary and its replicas, or the nodes
+// term exists on any node that it swept: the primary, all replicas below it, or the nodes
 // of Options.Nodes. It does not promise anything of a node that it was not told of (a
 // replica that was cut off from its primary and is promoted later: name it in
 // Nodes), of writes that an asynchronous failover loses or brings back, or of clients
@@ -36,8 +36,8 @@ var (
 // Options tune a Fence. The zero value is a working default.
 type Options struct {
 	// Nodes are host:port of every node whose connections a takeover sweeps beside the
-	// control connection's own; empty means the replicas that the primary lists, at the
-	// addresses that they announced. A node that cannot be swept fails the takeover.
+	// control connection's own; empty means the replicas that the primary lists, and
+	// theirs, at the addresses that they announced. A node that cannot be swept fails the takeover.
 	Nodes []string
 }
 
@@ -82,7 +82,7 @@ func (f *Fence) DB() int { return f.client.Options().DB }
 func (f *Fence) Read(ctx context.Context, electionID string) (guard.Record, error) {
 	key := Key(electionID)
 	var role, value string
-	err := whileBusy(ctx, func() (err error) {
+	err := whileBusy(ctx, f.client, func() (err error) {
 		p := f.client.Pipeline()
 		roles, get := p.Do(ctx, "ROLE"), p.Get(ctx, key)
 		_, _ = p.Exec(ctx) // each command has its own error
@@ -128,7 +128,7 @@ func (f *Fence) Swap(ctx context.Context, electionID string, old, new guard.Reco
 		was = Encode(old)
 	}
 	var swapped int64
-	err := whileBusy(ctx, func() error {
+	err := whileBusy(ctx, f.client, func() error {
 		// A replica that may be written to would take the record and lose it again.
 		role, err := roleOf(f.client.Do(ctx, "ROLE"))
 		if err == nil && role != "master" {

@@ -8,20 +8,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fenceproxy/fenceproxy/guard"
 )
 
-const (
-	// pollEvery is the pause between two looks at a node that still has connections to
-	// end, or that is busy.
-	pollEvery = 5 * time.Millisecond
-	// nodeTimeout is how long a node that does not answer is tried again.
-	nodeTimeout = 3 * time.Second
-)
+// maxNodes bounds the nodes that are found below a primary.
+const maxNodes = 1000
 
 // Sever implements guard.Fence. Connections that are bound while it runs are of the term
 // itself or of a later one: a bind compares the whole record, and that stands raised.
@@ -30,12 +24,59 @@ func (f *Fence) Sever(ctx context.Context, t guard.Term) error {
 	if err != nil {
 		return err
 	}
-	for _, addr := range nodes {
-		if err := f.sweep(ctx, addr, t); err != nil {
+	for i := 0; i < len(nodes); i++ { // it grows
+		if nodes, err = f.sweepNode(ctx, nodes, i, t); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// sweepNode sweeps node i and returns the nodes with those that replicate from it.
+func (f *Fence) sweepNode(ctx context.Context, nodes []string, i int, t guard.Term) ([]string, error) {
+	addr, client := nodes[i], f.client
+	if addr != "" {
+		client = f.node(addr)
+		defer func() { _ = client.Close() }()
+	}
+	if err := f.sweep(ctx, addr, client, t); err != nil {
+		return nil, err
+	}
+	var more []string
+	err := patiently(ctx, client, func() (err error) {
+		more, err = f.below(ctx, addr, client)
+		return err
+	})
+	if err != nil {
+		return nil, f.failed(addr, "asking for its replicas", err)
+	}
+	return join(nodes, more)
+}
+
+// below returns the replicas of a replica: replication may go in chains, and any of them
+// may be promoted. Where the nodes are given, they are all.
+func (f *Fence) below(ctx context.Context, addr string, client *redis.Client) ([]string, error) {
+	if addr == "" || len(f.o.Nodes) > 0 {
+		return nil, nil
+	}
+	info, err := client.Info(ctx, "replication").Result()
+	if err != nil {
+		return nil, err
+	}
+	return replicasIn(info), nil
+}
+
+// join appends the nodes that are new: no node is visited twice, however they replicate.
+func join(nodes, more []string) ([]string, error) {
+	for _, addr := range more {
+		if !slices.Contains(nodes, addr) {
+			nodes = append(nodes, addr)
+		}
+	}
+	if len(nodes) > maxNodes {
+		return nil, fmt.Errorf("%w: there are more than %d: list those to sweep in the option nodes", ErrNode, maxNodes)
+	}
+	return nodes, nil
 }
 
 // nodes returns the addresses of the other nodes to be swept after the control
@@ -45,7 +86,7 @@ func (f *Fence) nodes(ctx context.Context) ([]string, error) {
 		reply      []any
 		role, info string
 	)
-	err := whileBusy(ctx, func() (err error) {
+	err := whileBusy(ctx, f.client, func() (err error) {
 		p := f.client.Pipeline()
 		roles, said := p.Do(ctx, "ROLE"), p.Info(ctx, "cluster", "replication")
 		_, _ = p.Exec(ctx) // each command has its own error
@@ -81,14 +122,12 @@ func (f *Fence) nodes(ctx context.Context) ([]string, error) {
 		}
 		nodes = append(nodes, net.JoinHostPort(fmt.Sprint(parts[0]), fmt.Sprint(parts[1])))
 	}
-	nodes = append(nodes, syncing(info)...)
-	slices.Sort(nodes)
-	return slices.Compact(nodes), nil
+	return join(nodes, replicasIn(info))
 }
 
-// syncing returns the addresses of the replicas in INFO, which, unlike ROLE, also shows
+// replicasIn returns the addresses of the replicas in INFO, which, unlike ROLE, also shows
 // those that still get their first copy: a former primary has its old connections then.
-func syncing(info string) (nodes []string) {
+func replicasIn(info string) (nodes []string) {
 	for name, value := range parseInfo(info) {
 		if n, ok := strings.CutPrefix(name, "slave"); !ok || strings.Trim(n, "0123456789") != "" {
 			continue
@@ -108,15 +147,10 @@ func syncing(info string) (nodes []string) {
 
 // sweep ends every connection of an older term on one node, and looks again until there
 // is none left.
-func (f *Fence) sweep(ctx context.Context, addr string, t guard.Term) error {
-	client := f.client
-	if addr != "" {
-		client = f.node(addr)
-		defer func() { _ = client.Close() }()
-	}
+func (f *Fence) sweep(ctx context.Context, addr string, client *redis.Client, t guard.Term) error {
 	for {
 		var list string
-		if err := patiently(ctx, func() (err error) {
+		if err := patiently(ctx, client, func() (err error) {
 			list, err = client.ClientList(ctx).Result()
 			return err
 		}); err != nil {
@@ -129,7 +163,7 @@ func (f *Fence) sweep(ctx context.Context, addr string, t guard.Term) error {
 		if len(old) == 0 {
 			return nil
 		}
-		if err := patiently(ctx, func() error {
+		if err := patiently(ctx, client, func() error {
 			p := client.Pipeline()
 			for _, id := range old {
 				p.ClientKillByFilter(ctx, "ID", strconv.FormatInt(id, 10))
@@ -194,50 +228,9 @@ func (f *Fence) failed(addr, doing string, err error) error {
 	if addr == "" {
 		return fmt.Errorf("%w: the primary: %s: %w", ErrNode, doing, explain(err))
 	}
-	fix := "the primary lists it as a replica: end it there, or list the nodes to sweep in the option nodes"
+	fix := "the primary, or a replica of it, lists it as a replica: end it there, or list the nodes to sweep in the option nodes"
 	if slices.Contains(f.o.Nodes, addr) {
 		fix = "the option nodes lists it: take it out if it is gone for good"
 	}
 	return fmt.Errorf("%w: %s (%s): %s: %w", ErrNode, addr, fix, doing, explain(err))
-}
-
-// patiently calls do again while the node is busy, and for a while where it does not
-// answer.
-func patiently(ctx context.Context, do func() error) error {
-	start := time.Now()
-	for {
-		err := whileBusy(ctx, do)
-		var said redis.Error
-		if err == nil || errors.As(err, &said) || ctx.Err() != nil || time.Since(start) > nodeTimeout {
-			return err
-		}
-		if pause(ctx) != nil {
-			return err
-		}
-	}
-}
-
-// whileBusy calls do again while the server answers that a script runs or that it is
-// loading, until ctx ends.
-func whileBusy(ctx context.Context, do func() error) error {
-	for {
-		err := do()
-		if !redis.HasErrorPrefix(err, "BUSY") && !redis.HasErrorPrefix(err, "LOADING") {
-			return err
-		}
-		if pause(ctx) != nil {
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		}
-	}
-}
-
-func pause(ctx context.Context) error {
-	timer := time.NewTimer(pollEvery)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

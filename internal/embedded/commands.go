@@ -47,6 +47,11 @@ func (s *Server) own(c *client, args []string) bool {
 		run = func() { s.command(c.peer, sub, args) }
 	case "INFO":
 		run = func() { s.info(c.peer) }
+	case "HELLO":
+		// miniredis wants a version. Without one, Redis only says what it is.
+		if len(args) == 1 {
+			run = func() { hello(c) }
+		}
 	case "ROLE":
 		run = func() { c.peer.WriteRaw("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n") }
 	case "WAIT":
@@ -76,6 +81,24 @@ func (s *Server) own(c *client, args []string) bool {
 	}
 	run()
 	return true
+}
+
+func hello(c *client) {
+	proto := 2
+	if c.peer.Resp3 {
+		proto = 3
+	}
+	c.peer.WriteMapLen(7)
+	for _, field := range [][2]string{{"server", "redis"}, {"version", "7.0.0"}, {"mode", "standalone"}, {"role", "master"}} {
+		c.peer.WriteBulk(field[0])
+		c.peer.WriteBulk(field[1])
+	}
+	c.peer.WriteBulk("proto")
+	c.peer.WriteInt(proto)
+	c.peer.WriteBulk("id")
+	c.peer.WriteInt(int(c.id))
+	c.peer.WriteBulk("modules")
+	c.peer.WriteLen(0)
 }
 
 // list answers CLIENT LIST, or CLIENT INFO where it is only about c itself.

@@ -4,8 +4,8 @@
 //
 // It promises what the fence asks of a server: CLIENT KILL answers only when the
 // killed connection has run its last command. It does not promise to be Redis: it
-// keeps nothing, knows fewer commands, and refuses those that miniredis would get
-// wrong for a fence (FLUSHALL, FLUSHDB and SWAPDB do not fire its WATCH).
+// keeps nothing, knows fewer commands, and refuses those that miniredis would get wrong
+// (FLUSHALL, FLUSHDB and SWAPDB do not fire its WATCH).
 package embedded
 
 import (

@@ -172,3 +172,31 @@ func TestCommandTable(t *testing.T) {
 		t.Error("FLUSHALL was let through")
 	}
 }
+
+// A bind asks for the role with HELLO, which changes nothing.
+func TestHelloSaysTheRole(t *testing.T) {
+	s := start(t)
+	for _, protocol := range []int{2, 3} {
+		c := redis.NewClient(&redis.Options{Addr: s.Addr(), MaxRetries: -1, DisableIdentity: true, Protocol: protocol})
+		defer c.Close()
+		conn := c.Conn()
+		defer conn.Close()
+		if err := conn.ClientSetName(t.Context(), "first").Err(); err != nil {
+			t.Fatal(err)
+		}
+		got, err := conn.Do(t.Context(), "HELLO").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		fields := fmt.Sprint(got)
+		if _, isMap := got.(map[any]any); isMap != (protocol == 3) {
+			t.Errorf("protocol %d: %T", protocol, got)
+		}
+		if !strings.Contains(fields, "role:master") && !strings.Contains(fields, "role master") {
+			t.Errorf("no role: %v", got)
+		}
+		if name := conn.ClientGetName(t.Context()).Val(); name != "first" {
+			t.Errorf("the name is %q", name)
+		}
+	}
+}

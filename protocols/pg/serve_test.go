@@ -48,7 +48,7 @@ func TestReaderReadsAndIsRefused(t *testing.T) {
 			t.Error(got)
 		}
 		err := try(t, c, "INSERT INTO t VALUES (1)")
-		wantError(t, err, "25006", `no live token of election "orders"`, "INSERT", "Present the election's live token")
+		wantError(t, err, "25006", `no live token of election "orders"`, "INSERT", "Present the live token")
 		// The session is in step and goes on.
 		if got := queryString(t, c, "SELECT 'y'"); got != "y" {
 			t.Error(got)

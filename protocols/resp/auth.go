@@ -2,6 +2,7 @@ package resp
 
 import (
 	"bytes"
+	"strings"
 
 	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/guard/redisfence"
@@ -99,7 +100,9 @@ func (c *core) hello(raw []byte, s *scanner) bool {
 // strip takes whatever looks like a credential out of the arguments from position i on.
 func (c *core) strip(args []string, i int) {
 	for ; i < len(args); i++ {
-		args[i], _ = c.splitUser(args[i])
+		if strings.Contains(strings.ToLower(args[i]), "token") {
+			args[i], _ = c.splitUser(args[i])
+		}
 	}
 }
 

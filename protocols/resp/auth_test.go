@@ -150,7 +150,7 @@ func TestRightsOfAClientUser(t *testing.T) {
 	r := newRig(t, rigOptions{redis: p})
 	lead := r.leadFor(t, time.Minute)
 	ctx := t.Context()
-	rights := "+client|info +client|setname +watch +unwatch +get +multi +exec"
+	rights := "+client|info +client|setname +get"
 	rules := func(rights string) []any {
 		return append([]any{"ACL", "SETUSER", "app", "reset", "on", ">pw", "~data:*", "%R~" + redisfence.Prefix + "{*}:fence", "+set"}, fields(rights)...)
 	}
@@ -161,9 +161,6 @@ func TestRightsOfAClientUser(t *testing.T) {
 	w.want("AUTH "+r.user("app", lead.Token)+" pw", "+OK\r\n")
 	w.want("SET data:1 1", "+OK\r\n")
 	for right := range strings.FieldsSeq(rights) {
-		if right == "+unwatch" {
-			continue // of use only when the fence changes meanwhile
-		}
 		t.Run("without "+right, func(t *testing.T) {
 			if err := r.control.Do(ctx, rules(strings.ReplaceAll(rights, right, ""))...).Err(); err != nil {
 				t.Fatal(err)

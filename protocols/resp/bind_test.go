@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
+	"github.com/fenceproxy/fenceproxy/protocols/resp"
 )
 
 func TestReaderReadsAndMayNotWrite(t *testing.T) {
@@ -83,21 +84,60 @@ func TestRefusedBindBeforeUnbind(t *testing.T) {
 	}
 }
 
-// A MULTI that the server refuses does not hide the WATCH after it: a bind would consume
-// it, and the transaction that was to fail would succeed.
-func TestBindDoesNotLoseWatchedKeys(t *testing.T) {
+// The client's own WATCH outlives a bind, one that fails and one that succeeds: what was
+// to fail fails.
+func TestWatchOutlivesABind(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	lead := r.lead(t)
-	key := testenv.Name(t, "k")
-	w := dial(t, r.addr)
-	w.wantPrefix("MULTI x", "-ERR wrong number")
-	w.want("WATCH "+key, "+OK\r\n")
-	w.wantPrefix("DISCARD", "-ERR DISCARD without")
-	w.wantPrefix("FENCE BIND "+lead.Token.Reveal(), "-ERR FENCE BIND would lose the keys")
-	w.want("UNWATCH", "+OK\r\n")
-	w.want("FENCE BIND "+lead.Token.Reveal(), "+OK\r\n")
-	w.want("MULTI", "+OK\r\n")
-	w.wantPrefix("WATCH "+key, "-ERR")
-	w.ask("EXEC") // some servers abort it
-	w.want("FENCE BIND "+lead.Token.Reveal(), "+OK\r\n")
+	for _, db := range []string{"0", "3"} {
+		key := testenv.Name(t, "k")
+		w := dial(t, r.addr)
+		w.want("SELECT "+db, "+OK\r\n")
+		w.want("WATCH "+key, "+OK\r\n")
+		w.wantPrefix("FENCE BIND "+strings.Repeat("x", 20), "-FENCED ")
+		w.want("FENCE BIND "+lead.Token.Reveal(), "+OK\r\n")
+		other := dial(t, r.redis.Addr)
+		other.want("SELECT "+db, "+OK\r\n")
+		other.want("SET "+key+" other", "+OK\r\n")
+		w.want("MULTI", "+OK\r\n")
+		w.want("SET "+key+" mine", "+QUEUED\r\n")
+		w.want("EXEC", "*-1\r\n")
+		w.want("GET "+key, "$5\r\nother\r\n")
+	}
+}
+
+// In either protocol HELLO says the role and changes nothing.
+func TestBindInBothProtocols(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	lead := r.lead(t)
+	for _, protocol := range []string{"2", "3"} {
+		w := dial(t, r.addr)
+		w.ask("HELLO " + protocol + " SETNAME me")
+		w.want("FENCE BIND "+lead.Token.Reveal(), "+OK\r\n")
+		w.want("SET "+testenv.Name(t, "k")+" 1", "+OK\r\n")
+		w.want("CLIENT GETNAME", "$2\r\nme\r\n")
+		want := "*14\r\n"
+		if protocol == "3" {
+			want = "%7\r\n"
+		}
+		w.wantPrefix("HELLO", want) // the protocol is as it was
+	}
+}
+
+// Without CLIENT, HELLO and GET by their names nobody is bound, and reading goes on.
+func TestRenamedCommandsFailClosed(t *testing.T) {
+	p := testenv.Redis(t)
+	for _, name := range []string{"CLIENT", "HELLO", "GET"} {
+		t.Run(name, func(t *testing.T) {
+			renamed := testenv.Redis(t, "--rename-command", name, "RENAMED")
+			// The fence's own server has them all: it is the wire that must notice.
+			r := newRig(t, rigOptions{redis: p, config: func(c *resp.Config) { c.Upstream = renamed.Addr }})
+			lead := r.lead(t)
+			w := dial(t, r.addr)
+			w.wantPrefix("FENCE BIND "+lead.Token.Reveal(), "-")
+			w.wantPrefix("SET a 1", "-FENCE")
+			w.want("EXISTS a", ":0\r\n")
+			w.want("ECHO on", "$2\r\non\r\n")
+		})
+	}
 }

@@ -22,8 +22,6 @@ const (
 	verbMulti
 	verbExec
 	verbDiscard
-	verbWatch
-	verbUnwatch
 	verbMonitor
 	verbSetName
 	verbGetName
@@ -33,7 +31,7 @@ const (
 var verbs = map[string]verb{
 	"auth": verbAuth, "hello": verbHello, "reset": verbReset, "quit": verbQuit,
 	"multi": verbMulti, "exec": verbExec, "discard": verbDiscard,
-	"watch": verbWatch, "unwatch": verbUnwatch, "monitor": verbMonitor,
+	"monitor":        verbMonitor,
 	"client|setname": verbSetName, "client|getname": verbGetName, "client|reply": verbReply,
 }
 
@@ -66,7 +64,7 @@ func (c *command) sub(name []byte) *command {
 const maxName = 128
 
 // mayBeLong reports whether a command may be passed on without having been held whole.
-func (v verb) mayBeLong() bool { return v == verbNone || v == verbWatch || v == verbUnwatch }
+func (v verb) mayBeLong() bool { return v == verbNone }
 
 func nameOf(c *command) string {
 	if c == nil {

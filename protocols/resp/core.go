@@ -84,7 +84,6 @@ type binding struct {
 type connState struct {
 	proto    int // 2 or 3
 	multi    bool
-	watch    bool // the client watches keys
 	replyOff bool
 	skipNext bool // CLIENT REPLY SKIP came last
 	monitor  bool

@@ -13,17 +13,27 @@ import (
 // "name;election=...;token=...", where each part but the token may be missing. It
 // returns the user name for the server, and nil where there is no credential.
 //
-// INVARIANT: what is returned as the user never holds a token's text.
+// INVARIANT: what is returned as the user never holds a token's text, mistyped ones
+// included: a name with a semicolon or a blank in it, or that speaks of a token, is
+// never sent whole. (The servers allow no blanks in a user's name.)
 func (c *core) splitUser(s string) (user string, cred *credential) {
-	user, rest, found := strings.Cut(s, ";")
-	switch {
-	case isCredentialPart(user):
+	user, rest := s, ""
+	var bad error
+	switch i := strings.IndexAny(s, "; \t"); {
+	case isCredentialPart(s):
 		user, rest = "", s
-	case !found || !strings.Contains(";"+rest, ";election=") && !strings.Contains(";"+rest, ";token="):
+	case i >= 0:
+		user, rest = s[:i], s[i+1:]
+		if s[i] != ';' {
+			bad = errUserName
+		}
+	case !strings.Contains(strings.ToLower(s), "token="):
 		return s, nil
 	}
+	if strings.Contains(strings.ToLower(user), "token=") {
+		user, bad = "", errUserName
+	}
 	var electionID, token string
-	var bad error
 	for part := range strings.SplitSeq(rest, ";") {
 		key, value, _ := strings.Cut(part, "=")
 		switch {

@@ -2,8 +2,8 @@
 // session write only while its upstream connection is bound to a live term.
 //
 // It promises that no command that may write or publish is passed on unless the
-// session's permit is live and the server itself has named the connection for the
-// permit's term while the fence stood severed at that term; that nothing a bound session
+// session's permit is live and the server, a primary, has named the connection for the
+// permit's term and then shown the fence severed at that term; that nothing a bound session
 // sends takes the name off; and that tokens go neither upstream nor into a log. What it
 // passes on it passes on unchanged but for that, in order, and the server answers; a
 // refused command is answered in its place.

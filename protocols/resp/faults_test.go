@@ -332,8 +332,7 @@ func TestPermitEndsUnread(t *testing.T) {
 	eventually(t, "the connection upstream has ended", func() bool { return !named() })
 }
 
-// Out of memory, the servers refuse what is in MULTI: a leader is bound all the same, in
-// whatever database, and can free memory. A takeover finds its connection.
+// Out of memory, a leader is bound all the same, in whatever database, and can free memory. A takeover finds its connection.
 func TestBindWhenMemoryIsExhausted(t *testing.T) {
 	r := newRig(t, rigOptions{redis: testenv.Redis(t)})
 	lead := r.lead(t)

@@ -46,10 +46,6 @@ func (c *core) fenceBind(electionID, token string) {
 		c.substitute(codeReplyOff, fenceCommand)
 	case conn.monitor:
 		c.substitute(codeMonitor, fenceCommand)
-	case conn.watch:
-		// The bind's own EXEC would consume the client's WATCH, and what was to fail
-		// would then succeed.
-		c.substitute(codeWatching, fenceCommand)
 	default:
 		c.flow = flow{own: true}
 		c.bind(c.credential(electionID, token))

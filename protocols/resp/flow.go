@@ -2,7 +2,6 @@ package resp
 
 import (
 	"bytes"
-	"strconv"
 
 	"github.com/fenceproxy/fenceproxy/guard"
 )
@@ -10,10 +9,13 @@ import (
 // A flow is what the core does with the server while the client's bytes wait: see whether
 // AUTH or HELLO succeeds, and bind.
 //
-//	settle -> authenticate -> (admit) -> look -> check -> name -> (live) -> bound
-//	settle ------------------^            |       |  ^              |
-//	                                      v       v  |              v
-//	                                  refused <- undo-/           ended
+//	settle -> authenticate -> (admit) -> look -> name -> (live) -> bound
+//	settle ------------------^   ^        |       |         |
+//	                             |        v       v         v
+//	                             \-------- unname        ended
+//	                                        |
+//	                                        v
+//	                                     refused
 //
 // settle and authenticate end when a sentinel's answer comes. In the steps from look on,
 // no other reply is owed, so that the next ones are the answers to what was sent.
@@ -33,7 +35,7 @@ type flow struct {
 	owed    int      // replies that the step still lacks
 	replies [][]byte // that it has
 	tries   int
-	failed  *guard.Refusal // why, while undoing
+	failed  *guard.Refusal // why, while the name is taken off; nil: to try again
 }
 
 type step uint8
@@ -44,11 +46,8 @@ const (
 	stepAuthenticate      // wait until AUTH's or HELLO's has
 	stepAdmit             // the guard is asked
 	stepLook              // CLIENT INFO: is this connection one that can be bound?
-	stepCheck             // WATCH and GET: is the fence the permit's?
-	stepName              // MULTI, CLIENT SETNAME, EXEC
-	stepNameFull          // the same without MULTI, which a server that is out of memory refuses
-	stepUndo              // UNWATCH, and back to the client's database
-	stepUnname            // take an earlier bound name off
+	stepName              // CLIENT SETNAME, HELLO, GET: is this a primary, and the fence the permit's?
+	stepUnname            // take a bound name off
 	stepLive              // does the permit still live?
 	stepFinish            // the last sentinel of a session that is drained
 )
@@ -176,117 +175,11 @@ func (c *core) answered(reply []byte) {
 	switch f.step {
 	case stepLook:
 		c.look(f.replies[0])
-	case stepCheck:
-		c.check(f.replies)
 	case stepName:
 		c.nameGiven(f.replies)
-	case stepNameFull:
-		c.nameGivenFull(f.replies)
-	case stepUndo:
-		c.undone(f.replies)
 	case stepUnname:
-		c.named = !isOK(f.replies[0])
-		c.finish(f.failed)
+		c.unnamed(f.replies[0])
 	}
-}
-
-// check compares the fence with the permit's record. WATCH came first: what GET shows
-// is what EXEC will find, or EXEC does nothing.
-func (c *core) check(replies [][]byte) {
-	f := &c.flow
-	get := replies[len(replies)-1]
-	for _, r := range replies[:len(replies)-1] {
-		if !isOK(r) {
-			c.undo(c.rights())
-			return
-		}
-	}
-	switch {
-	case bytes.Equal(get, appendBulk(nil, f.binding.value)):
-		// INVARIANT: the whole record is equal: number, holder, severed, and the raise.
-		cmds := [][]string{{"MULTI"}, {"CLIENT", "SETNAME", f.binding.name}, {"EXEC"}}
-		c.named = true
-		c.send(stepName, c.andBack(cmds))
-	case len(get) > 0 && get[0] == '-':
-		c.undo(c.rights())
-	default:
-		c.undo(nil)
-	}
-}
-
-func (c *core) rights() *guard.Refusal {
-	f := &c.flow
-	return &guard.Refusal{Reason: guard.FenceUnavailable, Election: f.cred.election, Held: f.binding.term.Number, Detail: lacksRights}
-}
-
-// andBack appends the way back to the client's database.
-func (c *core) andBack(cmds [][]string) [][]string {
-	if db := c.flow.db; db != c.cfg.fenceDB {
-		cmds = append(cmds, []string{"SELECT", strconv.Itoa(db)})
-	}
-	return cmds
-}
-
-// undo leaves the connection as the client had it, and then fails, or tries again where
-// the fence was not as the permit said.
-func (c *core) undo(why *guard.Refusal) {
-	c.flow.failed = why
-	c.send(stepUndo, c.andBack([][]string{{"UNWATCH"}}))
-}
-
-func (c *core) undone(replies [][]byte) {
-	f := &c.flow
-	for _, r := range replies {
-		if !isOK(r) && f.failed == nil {
-			c.doubt("the connection could not be put back as it was")
-			return
-		}
-	}
-	if f.failed != nil {
-		if n := len(replies); n > 1 && !isOK(replies[n-1]) && f.db != c.cfg.fenceDB {
-			c.doubt("the connection could not be put back into its database")
-			return
-		}
-		c.fail(f.failed)
-		return
-	}
-	c.tryAgain()
-}
-
-// tryAgain admits anew: the fence is not the permit's any more.
-func (c *core) tryAgain() {
-	f := &c.flow
-	if f.tries++; f.tries < maxTries {
-		c.admit(true)
-		return
-	}
-	c.fail(&guard.Refusal{Reason: guard.FenceUnavailable, Election: f.cred.election, Held: f.binding.term.Number,
-		Detail: "the fence changed at each of several attempts to bind"})
-}
-
-// nameGiven looks at what MULTI, CLIENT SETNAME, EXEC and perhaps SELECT answered. Unless
-// it is certain that the name was given, or was not, the connection ends.
-func (c *core) nameGiven(replies [][]byte) {
-	multi, set, exec := replies[0], replies[1], replies[2]
-	back := len(replies) < 4 || isOK(replies[3])
-	switch {
-	case !isOK(multi) || !back:
-	case string(set) == "+QUEUED\r\n" && string(exec) == "*1\r\n+OK\r\n":
-		c.flow.step = stepLive
-		c.ask = question{kind: askLive}
-		return
-	case string(set) == "+QUEUED\r\n" && isNull(exec):
-		c.tryAgain()
-		return
-	case bytes.HasPrefix(set, []byte("-OOM ")) && bytes.HasPrefix(exec, []byte("-EXECABORT")):
-		// A leader must be able to free memory.
-		c.nameFull()
-		return
-	case set[0] == '-' && bytes.HasPrefix(exec, []byte("-EXECABORT")):
-		c.fail(c.rights())
-		return
-	}
-	c.doubt("the server's answers to the bind were not as they must be")
 }
 
 // confirmed takes the shell's answer whether the permit still lives: the last look
@@ -304,12 +197,12 @@ func (c *core) confirmed(live bool, refusal *guard.Refusal) {
 	c.finish(nil)
 }
 
-// fail ends the flow with a refusal: the session is a reader. A name that an earlier bind
-// gave is taken off first.
+// fail ends the flow with a refusal: the session is a reader. A bound name is taken off
+// first.
 func (c *core) fail(r *guard.Refusal) {
 	if c.named && c.again == nil {
 		c.flow.failed = r
-		c.send(stepUnname, [][]string{{"CLIENT", "SETNAME", c.conn.name.name}})
+		c.unname()
 		return
 	}
 	c.finish(r)
@@ -333,11 +226,4 @@ func (c *core) doubt(what string) {
 	f := &c.flow
 	c.end(refusalLine(&guard.Refusal{Reason: guard.FenceUnavailable, Election: f.cred.election,
 		Held: f.binding.term.Number, Detail: what + "; the connection is closed"}))
-}
-
-func isOK(reply []byte) bool { return string(reply) == "+OK\r\n" }
-
-func isNull(reply []byte) bool {
-	s := string(reply)
-	return s == "*-1\r\n" || s == "$-1\r\n" || s == "_\r\n"
 }

@@ -151,19 +151,10 @@ func (c *core) passed(cmd *command, argc int) {
 		if argc != 1 {
 			return
 		}
-		// Without MULTI both are errors that leave the watched keys watched.
-		if conn.multi {
-			conn.watch = false
-			if conn.inMulti != nil && cmd.verb == verbExec {
-				conn.name = *conn.inMulti
-			}
+		if conn.multi && conn.inMulti != nil && cmd.verb == verbExec {
+			conn.name = *conn.inMulti
 		}
 		conn.multi, conn.inMulti = false, nil
-	case verbWatch:
-		// Inside MULTI it is an error; but MULTI itself may have been refused.
-		conn.watch = conn.watch || argc > 1
-	case verbUnwatch:
-		conn.watch = conn.watch && conn.multi
 	case verbMonitor:
 		conn.monitor = true
 	}

@@ -20,11 +20,7 @@ func (c *core) look(reply []byte) {
 		c.fail(r)
 		return
 	}
-	cmds := [][]string{{"WATCH", f.binding.key}, {"GET", f.binding.key}}
-	if f.db != c.cfg.fenceDB {
-		cmds = append([][]string{{"SELECT", strconv.Itoa(c.cfg.fenceDB)}}, cmds...)
-	}
-	c.send(stepCheck, cmds)
+	c.name()
 }
 
 // unfit says why the connection that CLIENT INFO describes cannot be bound, or nil.
@@ -36,7 +32,7 @@ func (c *core) unfit(reply []byte) *guard.Refusal {
 	switch {
 	case bytes.HasPrefix(reply, []byte("-NOAUTH")):
 		return refuse(guard.NoCredential, "authenticate first")
-	case bytes.HasPrefix(reply, []byte("-NOPERM")):
+	case bytes.HasPrefix(reply, []byte("-NOPERM")), bytes.HasPrefix(reply, []byte("-ERR unknown command")):
 		return refuse(guard.FenceUnavailable, lacksRights)
 	case len(reply) == 0 || reply[0] != '$' && reply[0] != '=':
 		return refuse(guard.NotAllowed, "a session cannot be bound while it is inside MULTI or, in RESP2, subscribed")
@@ -54,8 +50,6 @@ func (c *core) unfit(reply []byte) *guard.Refusal {
 		return refuse(guard.Unseverable, "the server sees another client address than ours: something stands between the proxy and the server")
 	case info["multi"] != "-1":
 		return refuse(guard.NotAllowed, "a session cannot be bound inside MULTI")
-	case info["watch"] != "" && info["watch"] != "0":
-		return refuse(guard.NotAllowed, "a session cannot be bound while it watches keys")
 	}
 	if name := info["name"]; !strings.HasPrefix(name, redisfence.Prefix) {
 		c.conn.name = ownName{set: name != "", name: name}
@@ -74,7 +68,7 @@ func sameAddr(a, b string) bool {
 	return err == nil && x.Port() == y.Port() && x.Addr().Unmap() == y.Addr().Unmap()
 }
 
-const lacksRights = "the user lacks rights that a bind needs: +client|info +client|setname +watch +get +multi +exec +unwatch +select, and to read the fence's key"
+const lacksRights = "the user lacks rights that a bind needs: +client|info +client|setname +get +select, and to read the fence's key; or CLIENT, HELLO, GET or SELECT is renamed"
 
 // infoFields reads the answer to CLIENT INFO.
 func infoFields(reply []byte) map[string]string {

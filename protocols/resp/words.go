@@ -24,7 +24,6 @@ const (
 	codeUnasked    code = 'x' // a command that could not be asked for
 	codeInMulti    code = 'm' // FENCE, HELLO or a credential inside MULTI
 	codeReplyOff   code = 'r' // FENCE BIND without replies
-	codeWatching   code = 'o' // FENCE BIND after WATCH
 	codeMonitor    code = 'q' // FENCE BIND after MONITOR
 	codeUsage      code = 'i' // FENCE with wrong arguments
 	codeBind       code = 'b' // the outcome of FENCE BIND
@@ -92,8 +91,6 @@ func (c *core) words(what code, command string) string {
 		return errorLine(wordErr, name+" with this meaning is not allowed inside MULTI through fenceproxy. Send it before MULTI.")
 	case codeReplyOff:
 		return errorLine(wordErr, "FENCE BIND needs replies. Send CLIENT REPLY ON first.")
-	case codeWatching:
-		return errorLine(wordErr, "FENCE BIND would lose the keys that this session watches. Send UNWATCH or EXEC first.")
 	case codeMonitor:
 		return errorLine(wordErr, "FENCE BIND is not possible on a session that monitors. Send RESET first.")
 	case codeUsage:

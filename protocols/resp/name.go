@@ -1,0 +1,141 @@
+package resp
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+
+	"github.com/fenceproxy/fenceproxy/guard"
+)
+
+// name gives the connection the bound name and then asks what the bind rests on, all in
+// one flight.
+//
+// INVARIANT: the name is on before the role and the record are read. So a raise on this
+// primary that the record does not show yet comes after the name, and its sever finds
+// it. A node that is no primary is refused: it may lag behind a raise whose sever has
+// swept it already. A demotion after the role was read comes before any raise on another
+// node that could matter here, and the sever of that one covers the replicas.
+//
+// HELLO without arguments changes nothing, and no ACL can forbid it.
+func (c *core) name() {
+	f := &c.flow
+	cmds := [][]string{{"CLIENT", "SETNAME", f.binding.name}, {"HELLO"}, {"GET", f.binding.key}}
+	if c.elsewhere() {
+		cmds = append([][]string{{"SELECT", strconv.Itoa(c.cfg.fenceDB)}}, cmds...)
+		cmds = append(cmds, []string{"SELECT", strconv.Itoa(f.db)})
+	}
+	c.named = true
+	c.send(stepName, cmds)
+}
+
+// elsewhere reports whether the client works in another database than the fence's.
+func (c *core) elsewhere() bool { return c.flow.db != c.cfg.fenceDB }
+
+// nameGiven looks at the answers. Where they leave a doubt, the connection ends.
+func (c *core) nameGiven(replies [][]byte) {
+	f := &c.flow
+	there := true
+	if c.elsewhere() {
+		var back bool
+		there, back = isOK(replies[0]), isOK(replies[4])
+		replies = replies[1:4]
+		if there && !back {
+			c.doubt("the connection could not be put back into its database")
+			return
+		}
+	}
+	set, hello, get := replies[0], replies[1], replies[2]
+	role, understood := roleIn(hello)
+	switch {
+	case !there, isError(set), isError(hello):
+		c.fail(c.unable(lacksRights))
+	case !isOK(set), !understood:
+		c.doubt("the server's answers to the bind were not as they must be")
+	case role != "master":
+		c.fail(c.unable("the server behind the proxy is a replica, and only a primary can be written"))
+	case isError(get):
+		c.fail(c.unable(lacksRights))
+	case bytes.Equal(get, appendBulk(nil, f.binding.value)):
+		// INVARIANT: the whole record is equal: number, holder, severed, and the raise.
+		f.step = stepLive
+		c.ask = question{kind: askLive}
+	default:
+		c.tryAgain()
+	}
+}
+
+func (c *core) unable(detail string) *guard.Refusal {
+	f := &c.flow
+	return &guard.Refusal{Reason: guard.FenceUnavailable, Election: f.cred.election, Held: f.binding.term.Number, Detail: detail}
+}
+
+// tryAgain admits anew, without the name: the fence is not the permit's any more.
+func (c *core) tryAgain() {
+	f := &c.flow
+	if f.tries++; f.tries >= maxTries {
+		c.fail(c.unable("the fence changed at each of several attempts to bind"))
+		return
+	}
+	f.failed = nil
+	c.unname()
+}
+
+// unname gives the connection the client's own name back.
+func (c *core) unname() {
+	c.send(stepUnname, [][]string{{"CLIENT", "SETNAME", c.conn.name.name}})
+}
+
+func (c *core) unnamed(reply []byte) {
+	c.named = !isOK(reply)
+	switch failed := c.flow.failed; {
+	case failed != nil:
+		c.finish(failed)
+	case c.named:
+		c.doubt("the bound name could not be taken off again")
+	default:
+		c.admit(true)
+	}
+}
+
+// roleIn finds the server's role in the answer to HELLO: pairs, in an array or a map,
+// of which the ones before the role have a text or a number.
+func roleIn(hello []byte) (role string, ok bool) {
+	s := string(hello)
+	if s == "" || s[0] != '*' && s[0] != '%' {
+		return "", false
+	}
+	_, s, ok = strings.Cut(s, "\r\n")
+	for ok {
+		var key, value string
+		if key, s, ok = cutScalar(s); !ok {
+			break
+		}
+		if value, s, ok = cutScalar(s); ok && key == "$role" {
+			return strings.CutPrefix(value, "$")
+		}
+	}
+	return "", false
+}
+
+// cutScalar takes a text, as $text, or a number, as :number, from the front of s.
+func cutScalar(s string) (value, rest string, ok bool) {
+	line, rest, ok := strings.Cut(s, "\r\n")
+	switch {
+	case !ok || line == "":
+		return "", "", false
+	case line[0] == ':':
+		return line, rest, true
+	case line[0] != '$':
+		return "", "", false
+	}
+	n, ok := parseLen([]byte(line[1:]))
+	if !ok || n < 0 || int64(len(rest)) < n+2 {
+		return "", "", false
+	}
+	return "$" + rest[:n], rest[n+2:], true
+}
+
+func isOK(reply []byte) bool { return string(reply) == "+OK\r\n" }
+
+func isError(reply []byte) bool { return len(reply) > 0 && reply[0] == '-' }
