@@ -16,16 +16,25 @@ help: ## List what there is to make
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: deps build ## See it work: a stale leader, with and without the fence (installs what is missing)
+demo: build-deps build ## See it work: a stale leader, with and without the fence (installs what is missing)
 	bin/fenceproxy demo
 
 .PHONY: test
-test: deps lint ## Everything that must pass: linter and all tests with the race detector (installs what is missing)
+test: deps lint kubeapi ## Everything that must pass: linter and all tests with the race detector (installs what is missing)
 	$(GO) test -race -p $(PARALLEL) -timeout $(TIMEOUT) ./...
 
 .PHONY: deps
 deps: ## Install what building and testing need and this machine lacks (apt; elsewhere it says what)
 	@.ci/deps
+
+.PHONY: build-deps
+build-deps:
+	@.ci/deps demo
+
+# The first time this takes minutes, and says so; then nothing.
+.PHONY: kubeapi
+kubeapi: ## Build the Kubernetes API server of the tests into the user's cache, once a machine (8 minutes of processor time or more)
+	@$(GO) run ./internal/testenv/buildkube
 
 .PHONY: build
 build: ## Build bin/fenceproxy
@@ -36,8 +45,9 @@ test-fast: ## All tests once, without the race detector, the linter and the set-
 	$(GO) test -p $(PARALLEL) -timeout $(TIMEOUT) ./...
 
 .PHONY: race-long
-race-long: ## The long takeover races: hundreds of takeovers on each wire (many minutes)
+race-long: deps kubeapi ## The long takeover races: hundreds of takeovers on each wire, 1,000 on each election backend (an hour or so)
 	FENCEPROXY_LONG=1 $(GO) test -race -p 1 -timeout 90m -count 1 -v ./integration/...
+	FENCEPROXY_LONG=1 $(GO) test -race -p 1 -timeout 90m -count 1 -v -run '^TestTakeovers$$' ./election/...
 
 .PHONY: mutants
 mutants: deps ## Take each safety step out, one at a time, and see its test fail (minutes)

@@ -12,6 +12,45 @@
 // not-owner, stale, vacant) is a result, never an error. An error means that the
 // outcome is unknown: the backend was out of reach, refused the request, or the
 // arguments were invalid.
+//
+// # The elector
+//
+// An Elector campaigns in the background and runs callbacks while it leads. One
+// goroutine makes all its calls, one after the other.
+//
+//	               acquired              its context ended, or a callback panicked
+//	campaigning ------------> leading ----------------------------------------> winding down
+//	     ^                       |                                               |        |
+//	     |                       | lost, or trust ended     lost, or trust ended |        |
+//	     |                       v                                               |        |
+//	     |<------------------ stopping <-----------------------------------------+        |
+//	     |  callbacks returned                                         callbacks returned |
+//	     |                                                                                v
+//	     |<------------------------------------------------------------------------- releasing
+//	     |
+//	     +--> ended, once the elector's context has
+//
+// Leading and winding down renew the lease; the context of the callbacks is live in
+// leading alone. So a leader that is told to stop gives its leadership up when its last
+// callback has returned, and not before: the next leader never runs beside it. Where
+// the trust is gone, callbacks are waited for too, but somebody else may lead by now.
+//
+// How long a lease is trusted:
+//
+//	trusted until = asked at + TTL - margin
+//
+// where asked at is taken from the monotonic clock before the call that acquired or
+// renewed. The backend counts the lease from when it has the request, which is later;
+// so the trust ends at least a margin before the lease does, however long the answer
+// took. A failed renewal moves nothing and is tried again until the trust ends; an
+// answer that says lost, or another number than the term's, ends it at once. The clock
+// decides, not a call: the context ends on time with a call blocked.
+//
+// The margin pays for clocks that run at different speeds, for timers that fire late,
+// and for callbacks that take a moment to return. It cannot pay for a process that is
+// stopped and wakes after its lease, nor for a machine whose monotonic clock stands
+// still while it sleeps. That process has the number of its term to show, and a fence
+// refuses it.
 package election
 
 import (
@@ -40,8 +79,9 @@ type Backend interface {
 	// Acquire asks for the leadership of the election. It reports Acquired with a
 	// token and a fencing number, or Busy with who holds it and for how long.
 	// Asking again with the token of a live grant of one's own (AcquireOptions.Token)
-	// reports that grant, with its own number and a fresh TTL, so that a lost
-	// reply costs nothing.
+	// reports that grant, with its own number and a fresh lease, so that a lost
+	// reply costs nothing. The lease then lasts the longest TTL that was asked for with
+	// the token: a request that arrives late shortens nothing that a later one was told.
 	Acquire(ctx context.Context, id string, o AcquireOptions) (AcquireResult, error)
 
 	// Renew extends the holder's lease by the TTL it was acquired with and

@@ -27,6 +27,7 @@ type commands struct {
 	Serve    serveCmd    `cmd:"" help:"Run the proxy."`
 	Check    checkCmd    `cmd:"" help:"Say what would keep the proxy from working."`
 	Install  installCmd  `cmd:"" help:"Install the fence's schema and role in Postgres."`
+	Run      runCmd      `cmd:"" help:"Run a command while it holds the leadership."`
 	Election electionCmd `cmd:"" help:"Take, keep, give up and look at a leadership."`
 	Demo     demoCmd     `cmd:"" help:"See a stale leader's write refused, and then not refused."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`

@@ -21,12 +21,13 @@ type electionCmd struct {
 	Resign   resignCmd   `cmd:"" help:"Give the leadership up."`
 	Status   statusCmd   `cmd:"" help:"Say who leads."`
 	Validate validateCmd `cmd:"" help:"Say whether a token is the live leader's."`
+	Watch    watchCmd    `cmd:"" help:"Show who leads, and each change."`
 }
 
 // backendFlags are common to all election commands.
 type backendFlags struct {
 	Election string        `arg:"" help:"The election's name."`
-	Backend  string        `env:"FENCEPROXY_ELECTIONS" placeholder:"URL" help:"Election backend: redis://…, valkey://… or postgres://… Prefer the environment variable where the URL holds a password."`
+	Backend  string        `env:"FENCEPROXY_ELECTIONS" placeholder:"URL" help:"Election backend: redis://…, valkey://…, postgres://…, zookeeper://… or kubernetes:///… Prefer the environment variable where the URL holds a password."`
 	Timeout  time.Duration `default:"5s" help:"How long to wait for the backend."`
 	JSON     bool          `name:"json" help:"Print one JSON object."`
 }

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -12,13 +14,50 @@ import (
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
 )
 
-// backends are the election backends whose elections outlive a process.
-func backends(t *testing.T) map[string]string {
-	pg := testenv.SharedPostgres(t).DSN(servers.Superuser, "postgres")
-	if r := command(t, "", "install", "--elections", "--dsn", pg); r.code != exitOK {
+// An electionServer is the server of an election backend, or one of them, and the
+// backend's URL for when that is found at another address.
+type electionServer struct {
+	addr string
+	url  func(addr string) string
+}
+
+// electionServers are one of each kind of backend whose elections outlive a process.
+func electionServers(t *testing.T) map[string]electionServer {
+	t.Helper()
+	pg := testenv.SharedPostgres(t)
+	dsn := pg.DSN(servers.Superuser, "postgres")
+	if r := command(t, "", "install", "--elections", "--dsn", dsn); r.code != exitOK {
 		t.Fatalf("%+v", r)
 	}
-	return map[string]string{"redis": "redis://" + testenv.SharedRedis(t).Addr, "postgres": pg}
+	kubeconfig := testenv.SharedKubeconfig(t)
+	config, err := os.ReadFile(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := regexp.MustCompile(`https://([^"\s]+)`).FindSubmatch(config)[1]
+	return map[string]electionServer{
+		"redis":     {testenv.SharedRedis(t).Addr, func(addr string) string { return "redis://" + addr }},
+		"valkey":    {testenv.SharedValkey(t).Addr, func(addr string) string { return "valkey://" + addr }},
+		"postgres":  {pg.Addr, func(addr string) string { return strings.Replace(dsn, pg.Addr, addr, 1) }},
+		"zookeeper": {testenv.SharedZooKeeper(t).Nodes[0].Addr, func(addr string) string { return "zookeeper://" + addr + "/cli" }},
+		"kubernetes": {string(api), func(addr string) string {
+			moved := filepath.Join(t.TempDir(), "kubeconfig")
+			if err := os.WriteFile(moved, bytes.ReplaceAll(config, api, []byte(addr)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return "kubernetes:///default?kubeconfig=" + moved
+		}},
+	}
+}
+
+// backends are their URLs.
+func backends(t *testing.T) map[string]string {
+	t.Helper()
+	urls := map[string]string{}
+	for name, s := range electionServers(t) {
+		urls[name] = s.url(s.addr)
+	}
+	return urls
 }
 
 // keys are the keys of a JSON object, sorted.

@@ -53,6 +53,8 @@ func TestHelp(t *testing.T) {
 		"election-resign":   {"election", "resign"},
 		"election-status":   {"election", "status"},
 		"election-validate": {"election", "validate"},
+		"election-watch":    {"election", "watch"},
+		"run":               {"run"},
 		"demo":              {"demo"},
 		"version":           {"version"},
 	} {

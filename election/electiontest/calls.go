@@ -144,12 +144,23 @@ func (s suite) numbers(t *testing.T) {
 			}
 		}
 		u.busy(election.AcquireOptions{Owner: "b"}, g)
-		// A shorter or longer lease asked for at the repetition is the lease.
+		// A longer lease asked for at the repetition is the lease.
 		if r := u.win(election.AcquireOptions{Token: token, TTL: time.Hour}); r.Remaining <= long {
 			t.Errorf("asked again for an hour: %+v", r)
 		}
 		if r := u.renew(token, election.Renewed); r.Remaining <= long {
 			t.Errorf("renewed for %v after asking for an hour", r.Remaining)
+		}
+		// Safety: a shorter one is not. It may be an earlier request that arrives late, after
+		// a later one has told the holder of a longer lease.
+		if r := u.win(election.AcquireOptions{Token: token, TTL: election.MinTTL}); r.Remaining <= long {
+			t.Errorf("asked again for less: %+v", r)
+		}
+		if r := u.with(h2).status(); r.Remaining <= long {
+			t.Errorf("after asking again for less: %+v", r)
+		}
+		if r := u.renew(token, election.Renewed); r.Remaining <= long {
+			t.Errorf("renewed for %v after asking again for less", r.Remaining)
 		}
 		// Released and acquired with the token of old: a new grant.
 		u.resign(token, election.ResignOptions{}, election.Released)

@@ -18,7 +18,9 @@ func (s suite) concurrent(t *testing.T) {
 		for round := range 15 { // the first is of an election that never was
 			if round > 12 { // and the last ones of a lease that ran out
 				g := u.win(election.AcquireOptions{TTL: election.MinTTL})
-				until(t, u.ctx, "the end of the lease", func() bool { return u.status().Status == election.Vacant })
+				until(t, u.ctx, "the end of the lease, as both handles see it", func() bool {
+					return u.status().Status == election.Vacant && u.with(h2).status().Status == election.Vacant
+				})
 				last = g.Number
 			}
 			tokens := make([]election.Token, 8)

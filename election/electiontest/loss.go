@@ -137,7 +137,7 @@ func (s suite) lostReply(t *testing.T) {
 	t.Parallel()
 	h := s.open(t)
 	var deaf atomic.Bool // nothing comes back from the server
-	l := listen(t, func(c net.Conn) { relay(c, s.Server, &deaf) })
+	l := listen(t, func(c net.Conn) { relay(c, s.Server, &deaf, s.Reads) })
 	b := s.OpenAt(t, l.Addr().String())
 	t.Cleanup(func() { _ = b.Close() })
 	u := user{t, within(t), b, fresh()}
@@ -215,24 +215,35 @@ func listen(t testing.TB, f func(net.Conn)) net.Listener {
 	return l
 }
 
-// relay passes bytes between c and the server at addr, and drops the server's
-// while deaf says so.
-func relay(c net.Conn, addr string, deaf *atomic.Bool) {
+// relay passes bytes between c and the server at addr. While deaf says so, it lets
+// through the server's answers to some more questions and drops the rest.
+func relay(c net.Conn, addr string, deaf *atomic.Bool, answers int) {
 	up, err := net.Dial("tcp", addr)
 	if err != nil {
 		return
 	}
+	var asking atomic.Bool // the client spoke last
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		defer up.Close()
-		_, _ = io.Copy(up, c)
+		_, _ = io.Copy(up, readerFunc(func(b []byte) (int, error) {
+			n, err := c.Read(b)
+			asking.Store(true)
+			return n, err
+		}))
 	})
 	wg.Go(func() {
 		defer c.Close()
 		buf := make([]byte, 4096)
+		left := answers
 		for {
 			n, err := up.Read(buf)
-			if n > 0 && !deaf.Load() {
+			if asked := asking.Swap(false); !deaf.Load() {
+				left = answers
+			} else if asked {
+				left--
+			}
+			if n > 0 && (!deaf.Load() || left >= 0) {
 				if _, err := c.Write(buf[:n]); err != nil {
 					break
 				}
@@ -245,3 +256,7 @@ func relay(c net.Conn, addr string, deaf *atomic.Bool) {
 	})
 	wg.Wait()
 }
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }

@@ -1,6 +1,7 @@
 package electiontest
 
 import (
+	"context"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -21,8 +22,9 @@ const candidates = 3
 func (s suite) model(t *testing.T) {
 	t.Parallel()
 	a, b := s.pair(t)
-	ctx := within(t)
 	rapid.Check(t, func(r *rapid.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
+		defer cancel()
 		u := user{r, ctx, a, fresh()}
 		var tokens [candidates]election.Token
 		for i := range tokens {

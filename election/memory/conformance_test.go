@@ -15,12 +15,7 @@ func TestConformance(t *testing.T) {
 	electiontest.Run(t, electiontest.Harness{
 		Open:    func(testing.TB) election.Backend { return New() },
 		HoldOff: true,
-		Lose: func(_ testing.TB, b election.Backend, id string) {
-			m := b.(*Backend)
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			delete(m.elections, id)
-		},
+		Lose:    forget,
 		Dump: func(_ testing.TB, b election.Backend) string {
 			m := b.(*Backend)
 			m.mu.Lock()

@@ -83,7 +83,8 @@ func (b *Backend) Acquire(ctx context.Context, id string, o election.AcquireOpti
 	r := b.elections[id]
 	switch {
 	case r.heldBy(o.Token, now): // asked again: its own grant, with a fresh lease
-		r.ttl, r.until = o.TTL, now.Add(o.TTL)
+		r.ttl = max(r.ttl, o.TTL) // a late request must not shorten what a later one was told
+		r.until = now.Add(r.ttl)
 	case r.held(now):
 		return election.AcquireResult{
 			Status: election.Busy, Reason: election.BusyHeld,

@@ -12,21 +12,25 @@ import (
 	"strings"
 
 	"github.com/fenceproxy/fenceproxy/election"
+	"github.com/fenceproxy/fenceproxy/election/kubernetes"
 	"github.com/fenceproxy/fenceproxy/election/memory"
 	"github.com/fenceproxy/fenceproxy/election/postgres"
 	"github.com/fenceproxy/fenceproxy/election/redis"
+	"github.com/fenceproxy/fenceproxy/election/zookeeper"
 )
 
 // ErrUnknownScheme: the URL names no backend.
 var ErrUnknownScheme = errors.New("unknown election backend")
 
 // Schemes are the forms of URL that Backend takes, for help texts.
-const Schemes = "redis:// rediss:// valkey:// valkeys:// unix:// postgres:// postgresql:// memory:"
+const Schemes = "redis:// rediss:// valkey:// valkeys:// unix:// redis+cluster:// redis+sentinel:// " +
+	"postgres:// postgresql:// zookeeper:// kubernetes:/// memory:"
 
 // Options are the options of the backends; the zero value is a working default.
 type Options struct {
-	Redis    redis.Options
-	Postgres postgres.Options
+	Redis     redis.Options
+	Postgres  postgres.Options
+	ZooKeeper zookeeper.Options
 }
 
 // Backend returns the backend that the URL names; its errors never hold a password.
@@ -37,10 +41,16 @@ func Backend(ctx context.Context, rawURL string, o Options) (election.Backend, e
 		scheme = ""
 	}
 	switch strings.ToLower(scheme) {
-	case "redis", "rediss", "valkey", "valkeys", "unix":
+	case "redis", "rediss", "valkey", "valkeys", "unix",
+		"redis+cluster", "rediss+cluster", "valkey+cluster", "valkeys+cluster",
+		"redis+sentinel", "rediss+sentinel", "valkey+sentinel", "valkeys+sentinel":
 		return some(redis.OpenURL(rawURL, o.Redis))
 	case "postgres", "postgresql":
 		return some(postgres.Open(ctx, rawURL, o.Postgres))
+	case "zookeeper":
+		return some(zookeeper.OpenURL(rawURL, o.ZooKeeper))
+	case "kubernetes":
+		return some(kubernetes.OpenURL(rawURL))
 	case "memory":
 		if rest != "" {
 			return nil, fmt.Errorf("%w: memory: takes nothing after the colon", ErrUnknownScheme)

@@ -3,15 +3,19 @@ package open
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"github.com/fenceproxy/fenceproxy/election"
+	"github.com/fenceproxy/fenceproxy/election/kubernetes"
 	"github.com/fenceproxy/fenceproxy/election/memory"
 	"github.com/fenceproxy/fenceproxy/election/postgres"
 	"github.com/fenceproxy/fenceproxy/election/redis"
+	"github.com/fenceproxy/fenceproxy/election/zookeeper"
 	"github.com/fenceproxy/fenceproxy/internal/servers"
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
 )
@@ -20,23 +24,31 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 
 func TestKinds(t *testing.T) {
 	for u, want := range map[string]election.Backend{
-		"memory:":                         (*memory.Backend)(nil),
-		"MEMORY:":                         (*memory.Backend)(nil),
-		"redis://u:p@host:1/2":            (*redis.Backend)(nil),
-		"rediss://host":                   (*redis.Backend)(nil),
-		"valkey://host":                   (*redis.Backend)(nil),
-		"valkeys://host":                  (*redis.Backend)(nil),
-		"unix:///run/redis.sock":          (*redis.Backend)(nil),
-		"postgres://u:p@host/db":          (*postgres.Backend)(nil),
-		"postgresql://host/db?user=u":     (*postgres.Backend)(nil),
-		"postgres://u@host/d?sslmode=off": nil,
-		"memory:x":                        nil,
-		"memory":                          nil,
-		"":                                nil,
-		"://":                             nil,
-		"mysql://u:p@host":                nil,
-		"host=h dbname=d":                 nil,
-		"redis:":                          nil,
+		"memory:":                            (*memory.Backend)(nil),
+		"MEMORY:":                            (*memory.Backend)(nil),
+		"redis://u:p@host:1/2":               (*redis.Backend)(nil),
+		"rediss://host":                      (*redis.Backend)(nil),
+		"valkey://host":                      (*redis.Backend)(nil),
+		"valkeys://host":                     (*redis.Backend)(nil),
+		"unix:///run/redis.sock":             (*redis.Backend)(nil),
+		"redis+cluster://u:p@h1,h2:1":        (*redis.Backend)(nil),
+		"valkeys+sentinel://h?master_name=m": (*redis.Backend)(nil),
+		"zookeeper://u:p@h1,h2:1/x":          (*zookeeper.Backend)(nil),
+		"zookeeper://":                       nil,
+		"kubernetes:///x?kubeconfig=" + kubeconfig(t): (*kubernetes.Backend)(nil),
+		"kubernetes://x": nil,
+		"kubernetes:///x?kubeconfig=/no/such/file": nil,
+		"redis+other://h":                          nil,
+		"postgres://u:p@host/db":                   (*postgres.Backend)(nil),
+		"postgresql://host/db?user=u":              (*postgres.Backend)(nil),
+		"postgres://u@host/d?sslmode=off":          nil,
+		"memory:x":                                 nil,
+		"memory":                                   nil,
+		"":                                         nil,
+		"://":                                      nil,
+		"mysql://u:p@host":                         nil,
+		"host=h dbname=d":                          nil,
+		"redis:":                                   nil,
 	} {
 		b, err := Backend(t.Context(), u, Options{})
 		if want == nil {
@@ -61,6 +73,18 @@ func TestKinds(t *testing.T) {
 	}
 }
 
+// kubeconfig writes one that names a server which need not be there.
+func kubeconfig(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config")
+	if err := os.WriteFile(path, []byte(`{apiVersion: v1, kind: Config, current-context: c,
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}], users: [{name: u, user: {token: t}}],
+contexts: [{name: c, context: {cluster: c, user: u}}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // Safety: whatever is wrong with a URL, its error holds no piece of the password.
 func TestErrorsKeepPasswords(t *testing.T) {
 	for _, raw := range []string{"redis://user:HUNTER@HUNTER/HUNTER", "redis://user:x/HUNTER@host", "postgres://u:HUNTER@HUNTER:HUNTER/db"} {
@@ -73,7 +97,7 @@ func TestErrorsKeepPasswords(t *testing.T) {
 		part := rapid.StringMatching(`[A-Z]{4}`)
 		odd := rapid.SampledFrom([]string{"/", "@", ":", "%", "%zz", "?", "#", "&", "=", " ", "[", "]", "\n", "\x00", "ä", "'", "\\", ",", "5432", ""})
 		secret := part.Draw(t, "a") + odd.Draw(t, "x") + part.Draw(t, "b") + odd.Draw(t, "y") + part.Draw(t, "c")
-		scheme := rapid.SampledFrom([]string{"redis", "rediss", "valkey", "unix", "postgres", "postgresql", "memory", "other", ""}).Draw(t, "scheme")
+		scheme := rapid.SampledFrom([]string{"redis", "rediss", "valkey", "unix", "redis+cluster", "valkey+sentinel", "zookeeper", "kubernetes", "postgres", "postgresql", "memory", "other", ""}).Draw(t, "scheme")
 		form := rapid.SampledFrom([]string{
 			"://user:%s@host/0", "://:%s@host", "://user:%s@host:port/x", "://user:%s@", "://%s@host/x?sslmode=x&db=x", "://user:%s@host/x?nonsense=1",
 			"://host/x?password=%s", "://host/x?sslpassword=%s&port=x", ":%s", "://user:%s", "://user:%s@h1:1,h2:x/db", "://host/%%zz?passfile=%s",
@@ -98,7 +122,9 @@ func TestServers(t *testing.T) {
 	id := testenv.Name(t, "e")
 	pg, rd := testenv.SharedPostgres(t), testenv.SharedRedis(t)
 	for _, u := range []string{
-		pg.DSN(servers.Superuser, "postgres"), "redis://" + rd.Addr, "valkey://" + rd.Addr + "/1", "memory:",
+		pg.DSN(servers.Superuser, "postgres"), "redis://" + rd.Addr, "valkey://" + testenv.Valkey(t).Addr + "/1",
+		"zookeeper://" + testenv.SharedZooKeeper(t).Addrs() + "/open",
+		"kubernetes:///default?kubeconfig=" + testenv.SharedKubeconfig(t), "memory:",
 	} {
 		b, err := Backend(t.Context(), u, Options{})
 		if err != nil {

@@ -43,7 +43,8 @@ func newQueries(schema string) (queries, error) {
 // the first has committed. A row that is not there yet is guarded by the primary key.
 //
 // SET takes all from one reading of the clock, so that a lease that ends in between
-// cannot give a new number to the old owner.
+// cannot give a new number to the old owner. A live lease is never shortened: this may be
+// an earlier request that arrives late, and a later one was told of a longer lease.
 const acquireSQL = `
 WITH seen AS MATERIALIZED (
     SELECT owner, number, expires_at, digest = $3::bytea AS own, clock_timestamp() AS now
@@ -59,9 +60,10 @@ WITH seen AS MATERIALIZED (
         SELECT CASE WHEN live THEN e.number
                     ELSE greatest(e.number + 1, $5::bigint, floor(extract(epoch FROM now) * 1000)::bigint) END,
                CASE WHEN live THEN e.owner ELSE excluded.owner END,
-               excluded.digest, excluded.ttl_ms, now + excluded.ttl_ms * interval '1 millisecond'
-        FROM (SELECT now, coalesce(e.expires_at > now, false) AS live
-              FROM (SELECT clock_timestamp() AS now) clock) mine
+               excluded.digest, ttl, now + ttl * interval '1 millisecond'
+        FROM (SELECT now, live, CASE WHEN live THEN greatest(e.ttl_ms, excluded.ttl_ms) ELSE excluded.ttl_ms END AS ttl
+              FROM (SELECT now, coalesce(e.expires_at > now, false) AS live
+                    FROM (SELECT clock_timestamp() AS now) clock) known) mine
     )
     WHERE e.expires_at IS NULL OR e.expires_at <= clock_timestamp() OR e.digest = excluded.digest
     RETURNING owner, number, expires_at, clock_timestamp() AS now

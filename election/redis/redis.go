@@ -90,8 +90,13 @@ func Open(server *goredis.Options, o Options) *Backend {
 
 // OpenURL is Open with a URL: redis://user:password@host:port/db, rediss for TLS,
 // unix for a socket, with go-redis's parameters; valkey and valkeys are the same as
-// redis and rediss. The error never holds the password.
+// redis and rediss. Several hosts go by redis+cluster://host1,host2 and by
+// redis+sentinel://host1,host2/db?master_name=name, and likewise with the other
+// schemes. The error never holds the password.
 func OpenURL(rawURL string, o Options) (*Backend, error) {
+	if b, ok, err := openGroup(rawURL, o); ok {
+		return b, err
+	}
 	s, err := parseURL(rawURL)
 	if err != nil {
 		return nil, fmt.Errorf("redis election backend: %w", connurl.Explain(rawURL, err))

@@ -28,8 +28,8 @@ type Config struct {
 
 // Elections says who keeps the elections.
 type Elections struct {
-	// Backend is the election backend's URL: redis://, rediss://, valkey://,
-	// valkeys:// or postgres://.
+	// Backend is the election backend's URL: any that package election/open takes
+	// but memory:.
 	Backend Secret
 	// Pos is where the file says so.
 	Pos Pos

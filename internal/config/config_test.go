@@ -82,7 +82,10 @@ func TestMistakes(t *testing.T) {
 		"control word":   {change("control: postgres://fenceproxy@127.0.0.1:5432/postgres", "control: localhost"), "8:5: listeners[0].control: is not a URL: it must begin with postgres://"},
 		"bad URL":        {change("fenceproxy@", "fence:hunter2%zz@"), "8:5: listeners[0].control: is not a URL (percent-encode special characters of the password, or let ${NAME} do it)"},
 		"no control":     {change("    control: postgres://fenceproxy@127.0.0.1:5432/postgres\n", ""), "5:5: listeners[0].control: missing: the URL of the control connection (or control_file)"},
-		"backend scheme": {change("redis://127", "rediss3://127"), `3:3: elections.backend: a URL of scheme "rediss3": must be one of redis, rediss, valkey, valkeys, postgres, postgresql (did you mean rediss?)`},
+		"backend scheme": {change("redis://127", "rediss3://127"), `3:3: elections.backend: a URL of scheme "rediss3": must be one of redis, rediss, valkey, valkeys, redis+cluster, rediss+cluster, valkey+cluster, valkeys+cluster, redis+sentinel, rediss+sentinel, valkey+sentinel, valkeys+sentinel, postgres, postgresql, zookeeper, kubernetes (did you mean rediss?)`},
+		"kube slashes":   {change("redis://127.0.0.1:6379", "kubernetes://namespace"), "3:3: elections.backend: must be written with three slashes, as kubernetes:///namespace"},
+		"zk no host":     {change("redis://127.0.0.1:6379", "zookeeper://h1:2181,,h3/x"), "3:3: elections.backend: names no host"},
+		"cluster nobody": {change("redis://127.0.0.1:6379", "redis+cluster://u:p@/0"), "3:3: elections.backend: names no host"},
 		"memory":         {change("redis://127.0.0.1:6379", "memory://"), "3:3: elections.backend: memory elections live in one process: a proxy that kept them could never be asked for a token by anyone"},
 		"no backend":     {change("  backend: redis://127.0.0.1:6379\n", "  {}\n"), "2:1: elections.backend: missing: the election backend's URL, for instance redis://localhost:6379 (or backend_file)"},
 		"both":           {change("  backend:", "  backend_file: x\n  backend:"), "3:3: elections.backend_file: given together with backend: only one of the two"},
@@ -262,6 +265,20 @@ func TestTheExampleLoads(t *testing.T) {
 	} {
 		if !strings.Contains(string(text), key+":") {
 			t.Errorf("the example does not show %s", key)
+		}
+	}
+}
+
+// Every kind of election backend can be named.
+func TestElectionBackends(t *testing.T) {
+	for _, u := range []string{
+		"redis://u:p@h:1/2", "rediss://h", "valkey://h", "valkeys://h", "redis+cluster://u:p@h1:1,h2:2", "valkey+sentinel://h1:1,h2/0?master_name=m",
+		"postgres://u@h/d", "postgresql://h/d", "zookeeper://h1:2181,h2:2181,h3/chroot?session-timeout=20s", "zookeeper://u:p@h",
+		"kubernetes:///", "kubernetes:///namespace?kubeconfig=/etc/kubeconfig&context=c",
+	} {
+		c, err := Parse("f.yaml", []byte(strings.Replace(good, "redis://127.0.0.1:6379", u, 1)), nil)
+		if err != nil || c.Elections.Backend.Reveal() != u {
+			t.Errorf("%s: %v", u, err)
 		}
 	}
 }

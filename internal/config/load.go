@@ -49,7 +49,7 @@ func (r *reader) config(o *object, c *Config) {
 			if strings.HasPrefix(backend, "memory:") {
 				from.mistake("memory elections live in one process: a proxy that kept them could never be asked for a token by anyone")
 			} else {
-				from.url(backend, "redis", "rediss", "valkey", "valkeys", "postgres", "postgresql")
+				from.backend(backend)
 			}
 			c.Elections = Elections{Backend: NewSecret(backend), Pos: from.pos}
 		}
@@ -227,6 +227,33 @@ func (f *field) address(listen bool) string {
 		return ""
 	}
 	return s
+}
+
+// backend checks that s is an election backend's URL, as far as its form goes.
+func (f *field) backend(s string) {
+	schemes := []string{
+		"redis", "rediss", "valkey", "valkeys", "redis+cluster", "rediss+cluster", "valkey+cluster", "valkeys+cluster",
+		"redis+sentinel", "rediss+sentinel", "valkey+sentinel", "valkeys+sentinel",
+		"postgres", "postgresql", "zookeeper", "kubernetes",
+	}
+	scheme, rest, ok := strings.Cut(s, "://")
+	several := strings.Contains(scheme, "+") || scheme == "zookeeper"
+	switch {
+	case ok && scheme == "kubernetes":
+		if !strings.HasPrefix(rest, "/") {
+			f.mistake("must be written with three slashes, as kubernetes:///namespace")
+		}
+	case ok && several && slices.Contains(schemes, scheme):
+		// net/url takes no list of hosts with ports; the backend itself checks the rest.
+		authority, _, _ := strings.Cut(rest, "?")
+		authority, _, _ = strings.Cut(authority, "/")
+		authority = authority[strings.LastIndexByte(authority, '@')+1:]
+		if slices.Contains(strings.Split(authority, ","), "") {
+			f.mistake("names no host")
+		}
+	default:
+		f.url(s, schemes...)
+	}
 }
 
 // url checks that s is a URL of one of the schemes. It never shows s.

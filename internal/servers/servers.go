@@ -43,7 +43,9 @@ type Process struct {
 	log  *tail
 	done chan struct{} // closed when the process has ended
 	stop syscall.Signal
-	keep bool // Dir belongs to somebody else
+	keep bool     // Dir belongs to somebody else
+	self bool     // run as whoever we are, root too
+	env  []string // added to our own environment
 }
 
 // Host and Port are the two halves of Addr.
@@ -92,10 +94,13 @@ func (p *Process) Stop() {
 func (p *Process) start(ctx context.Context, bin string, args []string, ready func(context.Context) error) error {
 	cmd := exec.Command(bin, args...)
 	cmd.Dir = p.Dir
-	cmd.Env = append(os.Environ(), "LC_ALL=C", "TZ=UTC")
+	cmd.Env = append(append(os.Environ(), "LC_ALL=C", "TZ=UTC"), p.env...)
 	cmd.Stdout, cmd.Stderr = p.log, p.log
 	// The server ends with its parent even where that is killed.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: p.stop, Setpgid: true, Credential: credential()}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: p.stop, Setpgid: true}
+	if !p.self {
+		cmd.SysProcAttr.Credential = credential()
+	}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("starting %s: %w", p.Name, err)
 	}

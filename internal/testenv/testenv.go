@@ -45,8 +45,8 @@ func Main(m *testing.M) {
 
 var shared struct {
 	sync.Mutex
-	all       []*servers.Process
-	pg, redis *servers.Process
+	all               []interface{ Stop() }
+	pg, redis, valkey *servers.Process
 }
 
 // Redis starts a Redis server of the test's own; args are appended to its command

@@ -12,7 +12,9 @@ local h, bad = holder()
 if bad then return { 'corrupt' } end
 if h then
   if h.digest ~= digest then return { 'busy', h.number, h.owner, h.left } end
-  -- Its own grant, asked for again.
+  -- Its own grant, asked for again. It is not shortened: this may be an earlier request
+  -- that arrives late, and a later one was told of a longer lease.
+  if tonumber(h.ttl) > tonumber(ttl) then ttl = h.ttl end
   redis.call('HSET', lease, 'ttl', ttl)
   redis.call('PEXPIRE', lease, ttl)
   return { 'acquired', h.number, h.owner, tonumber(ttl) }

@@ -1,0 +1,19 @@
+package redis
+
+import (
+	"testing"
+
+	"github.com/fenceproxy/fenceproxy/election"
+	"github.com/fenceproxy/fenceproxy/election/electiontest"
+	"github.com/fenceproxy/fenceproxy/internal/testenv"
+)
+
+func TestElector(t *testing.T) {
+	p := testenv.SharedRedis(t)
+	electiontest.RunElector(t, electiontest.Harness{
+		Open:   func(t testing.TB) election.Backend { return openAt(t, p.Addr) },
+		Lose:   func(t testing.TB, b election.Backend, id string) { lose(t, b.(*Backend).client, id) },
+		Server: p.Addr,
+		OpenAt: func(t testing.TB, addr string) election.Backend { return openAt(t, addr) },
+	})
+}

@@ -1,0 +1,21 @@
+package servers
+
+import (
+	"context"
+	"fmt"
+)
+
+// valkeyServer is the name of Valkey's program.
+const valkeyServer = "valkey-server"
+
+// FindValkey returns the path of a valkey-server, or ErrNotInstalled.
+func FindValkey() (string, error) { return lookup("", valkeyServer) }
+
+// StartValkey starts a Valkey server without persistence.
+func StartValkey(ctx context.Context, o RedisOptions) (*Process, error) {
+	o.Program = valkeyServer
+	if _, err := lookup(o.Bin, o.Program); err != nil {
+		return nil, fmt.Errorf("%w (apt-get install valkey-server, on Debian 12 from bookworm-backports; or make deps)", err)
+	}
+	return StartRedis(ctx, o)
+}
