@@ -26,14 +26,19 @@ type electionCmd struct {
 
 // backendFlags are common to all election commands.
 type backendFlags struct {
-	Election string        `arg:"" help:"The election's name."`
-	Backend  string        `env:"FENCEPROXY_ELECTIONS" placeholder:"URL" help:"Election backend: redis://…, valkey://…, postgres://…, zookeeper://… or kubernetes:///… Prefer the environment variable where the URL holds a password."`
-	Timeout  time.Duration `default:"5s" help:"How long to wait for the backend."`
-	JSON     bool          `name:"json" help:"Print one JSON object."`
+	Election string `arg:"" help:"The election's name."`
+	backendFlag
+	Timeout time.Duration `default:"5s" help:"How long to wait for the backend."`
+	JSON    bool          `name:"json" help:"Print one JSON object."`
+}
+
+// backendFlag says where the elections are kept.
+type backendFlag struct {
+	Backend string `env:"FENCEPROXY_ELECTIONS" placeholder:"URL" help:"Election backend: redis://…, valkey://…, postgres://…, zookeeper://… or kubernetes:///… Prefer the environment variable where the URL holds a password."`
 }
 
 // Validate refuses to go on without a backend that others can ask too.
-func (f *backendFlags) Validate() error {
+func (f *backendFlag) Validate() error {
 	switch {
 	case f.Backend == "":
 		return errors.New("no election backend: give --backend=URL or set the environment variable FENCEPROXY_ELECTIONS")

@@ -22,15 +22,15 @@ const (
 )
 
 type runCmd struct {
-	Election string         `required:"" placeholder:"ELECTION" help:"The election to hold while the command runs."`
-	Backend  string         `env:"FENCEPROXY_ELECTIONS" required:"" placeholder:"URL" help:"Election backend: redis://…, valkey://…, postgres://…, zookeeper://… or kubernetes:///… Prefer the environment variable where the URL holds a password."`
-	Owner    string         `placeholder:"NAME" help:"Your name, for people who look; default is the host's name and a random part."`
-	TTL      time.Duration  `default:"15s" help:"How long the lease lasts unrenewed: the longest time that nobody leads after a crash."`
-	Grace    time.Duration  `help:"How long the command may take to end after SIGTERM, when the lease could not be renewed; default is a sixth of the lease, at most a quarter of it."`
-	Wait     *time.Duration `help:"Give up after waiting for the leadership for this long; 0s asks once. Default is to wait for as long as it takes."`
-	Once     bool           `help:"End when the leadership is lost, and do not campaign again."`
-	HoldOff  time.Duration  `help:"Keep everybody from acquiring for this long after the release (redis and valkey only)."`
-	Command  []string       `arg:"" passthrough:"" help:"The command and its arguments, after --."`
+	Election string `required:"" placeholder:"ELECTION" help:"The election to hold while the command runs."`
+	backendFlag
+	Owner   string         `placeholder:"NAME" help:"Your name, for people who look; default is the host's name and a random part."`
+	TTL     time.Duration  `default:"15s" help:"How long the lease lasts unrenewed: the longest time that nobody leads after a crash."`
+	Grace   time.Duration  `help:"How long the command may take to end after SIGTERM, when the lease could not be renewed; default is a sixth of the lease, at most a quarter of it."`
+	Wait    *time.Duration `help:"Give up after waiting for the leadership for this long; 0s asks once. Default is to wait for as long as it takes."`
+	Once    bool           `help:"End when the leadership is lost, and do not campaign again."`
+	HoldOff time.Duration  `help:"Keep everybody from acquiring for this long after the release (redis and valkey only)."`
+	Command []string       `arg:"" passthrough:"" help:"The command and its arguments, after --."`
 }
 
 // Help has examples.
