@@ -124,26 +124,12 @@ func TestPostgresCrashed(t *testing.T) {
 	ctx := testenv.Context(t)
 	url, b := redisElections(t)
 	r := newPgResource(t, ctx)
-	p := startProxy(t, url, r.listener())
-	a, na := lead(t, ctx, b, "e", "a", time.Minute)
-	mustWrite(t, ctx, mustConnect(t, ctx, r, p.addr, a), na)
-	if _, err := b.Resign(ctx, "e", a.Token, noHoldOff); err != nil {
-		t.Fatal(err)
-	}
-	c, nc := lead(t, ctx, b, "e", "c", time.Minute)
-	old := mustConnect(t, ctx, r, p.addr, c)
-	mustWrite(t, ctx, old, nc)
-
-	crash(t, ctx, r)
-	if err := old.write(ctx, nc); err == nil {
-		t.Error("a write went through a connection of before the crash")
-	}
-	if f := r.fence(t, ctx, "e"); f.Highest != nc || f.State != guard.Severed {
-		t.Errorf("the fence is %+v, want number %d, severed", f, nc)
-	}
-	// The proxy's control connections broke too; the live holder does not notice.
-	mustWrite(t, ctx, mustConnect(t, ctx, r, p.addr, c), nc)
-	mustRefuse(t, ctx, r, p.addr, nil, a, na)
+	testServerRestarted(t, ctx, r, url, b, func(id string, live guard.Record) {
+		crash(t, ctx, r)
+		if f := r.fence(t, ctx, id); f != live {
+			t.Errorf("the fence is %+v, want %+v", f, live)
+		}
+	})
 }
 
 // crash kills a server process, upon which Postgres ends all others and recovers.
@@ -162,5 +148,3 @@ func crash(t *testing.T, ctx context.Context, r *pgResource) {
 		return err == nil && recovered
 	})
 }
-
-var noHoldOff election.ResignOptions

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -110,25 +109,16 @@ func TestRedisRestartedEmpty(t *testing.T) {
 	ctx := testenv.Context(t)
 	url, b := redisElections(t)
 	r := newRedisResource(t, ctx)
-	p := startProxy(t, url, r.listener())
-	a, na := lead(t, ctx, b, "e", "a", time.Minute)
-	mustWrite(t, ctx, mustConnect(t, ctx, r, p.addr, a), na)
-	if _, err := b.Resign(ctx, "e", a.Token, noHoldOff); err != nil {
-		t.Fatal(err)
-	}
-	c, nc := lead(t, ctx, b, "e", "c", time.Minute)
-	mustWrite(t, ctx, mustConnect(t, ctx, r, p.addr, c), nc)
-
-	port := r.server.Port()
-	r.server.Stop()
-	again, err := servers.StartRedis(ctx, servers.RedisOptions{Port: port})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(again.Stop)
-	mustRefuse(t, ctx, r, p.addr, nil, a, na)
-	mustWrite(t, ctx, mustConnect(t, ctx, r, p.addr, c), nc)
-	if f := r.fence(t, ctx, "e"); f.Highest != nc || f.State != guard.Severed {
-		t.Errorf("the fence is %+v, want number %d, severed", f, nc)
-	}
+	testServerRestarted(t, ctx, r, url, b, func(id string, _ guard.Record) {
+		port := r.server.Port()
+		r.server.Stop()
+		again, err := servers.StartRedis(ctx, servers.RedisOptions{Port: port})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(again.Stop)
+		if f := r.fence(t, ctx, id); f != (guard.Record{}) {
+			t.Errorf("the fence is %+v, want none", f)
+		}
+	})
 }

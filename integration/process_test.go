@@ -357,3 +357,22 @@ func testKilledBetweenRaiseAndSever(t *testing.T, ctx context.Context, r resourc
 	}
 	mustRefuse(t, ctx, r, p1.addr, old, a, na)
 }
+
+// The guarded server is started again: the live holder goes on at once, though the
+// proxy's control connections broke too, and the one before stays refused.
+func testServerRestarted(t *testing.T, ctx context.Context, r resource, backendURL string, b election.Backend, restart func(id string, live guard.Record)) {
+	p := startProxy(t, backendURL, r.listener())
+	a, na := lead(t, ctx, b, "e", "a", time.Minute)
+	mustWrite(t, ctx, mustConnect(t, ctx, r, p.addr, a), na)
+	if _, err := b.Resign(ctx, "e", a.Token, election.ResignOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c, nc := lead(t, ctx, b, "e", "c", time.Minute)
+	mustWrite(t, ctx, mustConnect(t, ctx, r, p.addr, c), nc)
+	restart("e", r.fence(t, ctx, "e"))
+	mustWrite(t, ctx, mustConnect(t, ctx, r, p.addr, c), nc)
+	mustRefuse(t, ctx, r, p.addr, nil, a, na)
+	if f := r.fence(t, ctx, "e"); f.Highest != nc || f.State != guard.Severed {
+		t.Errorf("the fence is %+v, want number %d, severed", f, nc)
+	}
+}

@@ -39,7 +39,7 @@ func badCredentials(t *testing.T, ctx context.Context, b election.Backend) []bad
 	live := acquire("live", time.Hour)
 	other := acquire("other", time.Hour)
 	resigned := acquire("resigned", time.Hour)
-	if _, err := b.Resign(ctx, "resigned", resigned.Token, noHoldOff); err != nil {
+	if _, err := b.Resign(ctx, "resigned", resigned.Token, election.ResignOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	expired := acquire("expired", election.MinTTL)
