@@ -162,7 +162,8 @@ func (s *session) whySevered(ctx context.Context) *guard.Refusal {
 	}
 }
 
-func localAddr(c *net.TCPConn) netip.AddrPort {
+// localAddr is where a connection comes from; the zero value means a Unix socket.
+func localAddr(c net.Conn) netip.AddrPort {
 	a, ok := c.LocalAddr().(*net.TCPAddr)
 	if !ok {
 		return netip.AddrPort{}

@@ -169,20 +169,6 @@ func (s *Server) session(ctx context.Context, client net.Conn) {
 	newSession(s, client, upstream, start).run(ctx)
 }
 
-func (s *Server) dial(ctx context.Context) (*net.TCPConn, error) {
-	d := net.Dialer{Timeout: s.cfg.DialTimeout}
-	c, err := d.DialContext(ctx, "tcp", s.cfg.Upstream)
-	if err != nil {
-		return nil, err
-	}
-	tcp, ok := c.(*net.TCPConn)
-	if !ok {
-		_ = c.Close()
-		return nil, fmt.Errorf("connected by %T, not by TCP", c)
-	}
-	return tcp, nil
-}
-
 // reject answers a start-up packet with an error.
 func (s *Server) reject(client net.Conn, e *startupError) {
 	_ = client.SetWriteDeadline(time.Now().Add(linger))

@@ -26,7 +26,7 @@ type session struct {
 	cfg      *Config
 	log      *slog.Logger
 	client   net.Conn
-	upstream *net.TCPConn
+	upstream stream
 	start    *startup
 
 	mu      sync.Mutex
@@ -40,7 +40,7 @@ type session struct {
 	serverEOF bool
 }
 
-func newSession(srv *Server, client net.Conn, upstream *net.TCPConn, start *startup) *session {
+func newSession(srv *Server, client net.Conn, upstream stream, start *startup) *session {
 	cfg := &srv.cfg
 	var nonce [8]byte
 	rand.Read(nonce[:])
