@@ -24,7 +24,7 @@ test: deps lint kubeapi ## Everything that must pass: linter and all tests with 
 	$(GO) test -race -p $(PARALLEL) -timeout $(TIMEOUT) ./...
 
 .PHONY: deps
-deps: ## Install what building and testing need and this machine lacks (apt; elsewhere it says what)
+deps: ## Install what building and testing need and this machine lacks (apt, and npm for Postgres versions; elsewhere it says what)
 	@.ci/deps
 
 .PHONY: build-deps
