@@ -1,9 +1,7 @@
 package pg
 
 import (
-	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -40,29 +38,6 @@ func readFirst(client net.Conn) ([]byte, error) {
 		}
 		if _, err := client.Write([]byte{'N'}); err != nil {
 			return nil, fmt.Errorf("refusing encryption: %w", err)
-		}
-	}
-}
-
-func isCancel(packet []byte) bool { return binary.BigEndian.Uint32(packet[4:]) == codeCancel }
-
-// cancel forwards a CancelRequest. Both connections stay open until the server has
-// closed its side: only then has it been acted on, and a client that waits for that
-// may send its next query without losing it to the cancel.
-func (s *Server) cancel(ctx context.Context, client net.Conn, packet []byte) {
-	upstream, err := s.dial(ctx)
-	if err != nil {
-		s.cfg.Logger.Warn("connecting to the server", "upstream", s.cfg.Upstream, "err", err)
-		return
-	}
-	defer upstream.Close()
-	stop := context.AfterFunc(ctx, func() { _ = upstream.Close() })
-	defer stop()
-	_ = upstream.SetDeadline(time.Now().Add(s.cfg.LoginTimeout))
-	if _, err := upstream.Write(packet); err == nil {
-		_, err = io.Copy(client, upstream)
-		if err != nil && !errors.Is(err, net.ErrClosed) {
-			s.cfg.Logger.Debug("cancel request", "err", err)
 		}
 	}
 }

@@ -26,8 +26,16 @@ const (
 
 // Config says what a Server serves.
 type Config struct {
-	// Upstream is the server's host:port.
+	// Upstream is the server's host:port. Several, with commas between, are tried in
+	// this order, and every address of a name in turn.
 	Upstream string
+	// TargetSessionAttrs is the kind of server that sessions go to; the zero value means
+	// any. A Prober tells which is which; with several servers and none of it, the first
+	// that accepts a connection is taken.
+	TargetSessionAttrs SessionAttrs
+	Prober             Prober
+	// LoadBalanceHosts tries the servers, and the addresses of a name, in random order.
+	LoadBalanceHosts bool
 	// Guard admits credentials, and Binder binds sessions.
 	Guard  Admitter
 	Binder Binder
@@ -68,12 +76,17 @@ type Config struct {
 }
 
 // A Server is the proxy in front of one Postgres server.
-type Server struct{ cfg Config }
+type Server struct {
+	cfg     Config
+	hosts   *hosts
+	servers serverOf
+}
 
 // New checks the configuration and fills in its defaults.
 func New(c Config) (*Server, error) {
-	if _, _, err := net.SplitHostPort(c.Upstream); err != nil {
-		return nil, fmt.Errorf("upstream: %w", err)
+	h, err := newHosts(c)
+	if err != nil {
+		return nil, err
 	}
 	if c.Guard == nil || c.Binder == nil {
 		return nil, errors.New("a guard and a binder are needed")
@@ -116,7 +129,7 @@ func New(c Config) (*Server, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Server{cfg: c}, nil
+	return &Server{cfg: c, hosts: h}, nil
 }
 
 // Serve serves the listener's clients until ctx is done or the listener fails, and
@@ -160,13 +173,15 @@ func (s *Server) session(ctx context.Context, client net.Conn) {
 		}
 		return
 	}
-	upstream, err := s.dial(ctx)
+	upstream, to, err := s.dial(ctx)
 	if err != nil {
 		s.cfg.Logger.Warn("connecting to the server", "upstream", s.cfg.Upstream, "err", err)
-		s.reject(client, &startupError{"08006", "the proxy cannot connect to the server"})
+		s.reject(client, s.hosts.unreachable())
 		return
 	}
-	newSession(s, client, upstream, start).run(ctx)
+	session := newSession(s, client, upstream, start)
+	session.to = to
+	session.run(ctx)
 }
 
 // reject answers a start-up packet with an error.

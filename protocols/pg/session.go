@@ -27,7 +27,9 @@ type session struct {
 	log      *slog.Logger
 	client   net.Conn
 	upstream stream
+	to       target // where upstream leads
 	start    *startup
+	servers  *serverOf
 
 	mu      sync.Mutex
 	changed sync.Cond // the core moved on, for a client's pump that waits
@@ -38,6 +40,7 @@ type session struct {
 	done      chan struct{} // closed when the server's side is over
 	bindings  []pgfence.Bound
 	serverEOF bool
+	leave     func() // forgets where the session's cancel requests go
 }
 
 func newSession(srv *Server, client net.Conn, upstream stream, start *startup) *session {
@@ -45,7 +48,7 @@ func newSession(srv *Server, client net.Conn, upstream stream, start *startup) *
 	var nonce [8]byte
 	rand.Read(nonce[:])
 	s := &session{
-		cfg: cfg, client: client, upstream: upstream, start: start,
+		cfg: cfg, client: client, upstream: upstream, start: start, servers: &srv.servers,
 		log:  cfg.Logger.With("client", client.RemoteAddr().String()),
 		done: make(chan struct{}),
 		core: core{
@@ -83,6 +86,9 @@ func (s *session) run(ctx context.Context) {
 	permit := s.permit
 	s.mu.Unlock()
 	close(s.done)
+	if s.leave != nil {
+		s.leave()
+	}
 	endWriting(s.client)
 	s.closeUpstream()
 	if !stop() {
@@ -281,6 +287,9 @@ func (s *session) pumpServer(ctx context.Context) {
 				return
 			}
 		case admit:
+			if s.leave == nil {
+				s.leave = s.servers.enter(s.core.pid, s.to)
+			}
 			if !s.settle(ctx) {
 				return
 			}
