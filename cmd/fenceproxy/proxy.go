@@ -71,6 +71,7 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 			DefaultElection: l.Election,
 
 			AllowPreparedTransactions: l.PreparedTransactions,
+			AllowReplication:          l.Replication,
 			MaxConns:                  l.MaxConns,
 			Drain:                     cfg.Drain,
 			Logger:                    p.log,

@@ -84,6 +84,8 @@ type Listener struct {
 	// PreparedTransactions lets leaders PREPARE TRANSACTION (Postgres only). A prepared
 	// transaction outlives its session, and no takeover ends it.
 	PreparedTransactions bool
+	// Replication lets replication connections in, for reading (Postgres only).
+	Replication bool
 	// Pos is where the file says so.
 	Pos Pos
 }

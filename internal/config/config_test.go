@@ -105,6 +105,7 @@ func TestMistakes(t *testing.T) {
 		"pattern twice":  {change(listen, listen+"    elections: [a, a]\n"), `7:20: listeners[0].elections[1]: "a" is given twice`},
 		"nodes":          {change(listen, listen+"    nodes: [h:1]\n"), "7:5: listeners[0].nodes: is for redis and valkey only"},
 		"prepared":       {change(listen, listen+"    prepared_transactions: perhaps\n"), `7:5: listeners[0].prepared_transactions: "perhaps" is not one of refuse, allow`},
+		"replication":    {change(listen, listen+"    replication: write\n"), `7:5: listeners[0].replication: "write" is not one of refuse, read`},
 		"max_conns":      {change(listen, listen+"    max_conns: lots\n"), `7:5: listeners[0].max_conns: "lots" is not a whole number`},
 		"max_conns 0":    {change(listen, listen+"    max_conns: 0\n"), "7:5: listeners[0].max_conns: 0 is out of range: 1 to 1000000"},
 		"name":           {change(listen, listen+"    name: a b\n"), "7:5: listeners[0].name: must not hold spaces"},
@@ -260,7 +261,7 @@ func TestTheExampleLoads(t *testing.T) {
 	}
 	for _, key := range []string{
 		"elections", "backend", "backend_file", "guard", "validate_every", "permit", "timeout", "advance_timeout",
-		"listeners", "name", "protocol", "listen", "upstream", "control", "election", "elections", "max_conns", "nodes", "prepared_transactions",
+		"listeners", "name", "protocol", "listen", "upstream", "control", "election", "elections", "max_conns", "nodes", "prepared_transactions", "replication",
 		"log", "level", "format", "drain",
 	} {
 		if !strings.Contains(string(text), key+":") {

@@ -153,6 +153,12 @@ func (r *reader) listener(o *object, others []Listener) Listener {
 		}
 		l.PreparedTransactions = f.oneOf("refuse", "allow") == "allow"
 	}
+	if f := o.take("replication"); f != nil {
+		if l.Protocol != Postgres {
+			f.mistake("is for postgres only")
+		}
+		l.Replication = f.oneOf("refuse", "read") == "read"
+	}
 	l.Name = l.Listen
 	if f := o.take("name"); f != nil {
 		if l.Name, _ = f.text(); strings.ContainsAny(l.Name, "\r\n\t ") {

@@ -46,6 +46,10 @@ func (s *session) presented() *guard.Refusal {
 	if s.start.token == "" {
 		return nil
 	}
+	if s.core.replication {
+		s.start.token = ""
+		return &guard.Refusal{Reason: guard.NotAllowed, Election: s.core.election, Detail: "a replication connection reads, and is never bound"}
+	}
 	t, err := election.ParseToken(s.start.token)
 	s.start.token = ""
 	if err != nil {

@@ -25,6 +25,7 @@ type core struct {
 	nonce         string // begins every marker
 	maxInspect    int    // bytes
 	allowPrepared bool   // PREPARE TRANSACTION by bound sessions
+	replication   bool   // the server takes replication commands too
 	elections     func(string) bool
 
 	phase phase
@@ -217,7 +218,7 @@ func (c *core) over() bool { return c.ended || c.ending != nil }
 // shutdown ends the session once it is at rest outside a transaction.
 func (c *core) shutdown() {
 	c.stopping = true
-	if c.phase != ready || c.track.state() == idle && !c.inject.active && c.status == 'I' && c.cBody == 0 {
+	if c.phase != ready || c.track.both || c.track.state() == idle && !c.inject.active && c.status == 'I' && c.cBody == 0 {
 		c.end(report{severity: "FATAL", code: "57P01", message: "terminating connection: the proxy is shutting down", hint: "Connect again."})
 	}
 }

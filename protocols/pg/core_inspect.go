@@ -70,8 +70,19 @@ func (c *core) inspect(typ byte, in []byte, size int) (step, bool) {
 	if c.ends.ran && readsTwoWays(text) {
 		return c.refuse(typ, name, size, codeTwoWays, "")
 	}
+	if c.replication && typ == 'Q' {
+		if command, reads, name := replicates(text); command {
+			if !reads {
+				return c.refuse(typ, nil, size, codeReplication, name)
+			}
+			c.letThrough(typ, nil, false)
+			return step{}, true
+		}
+	}
 	v := c.sql.Inspect(text)
 	switch {
+	case v.Fence != policy.FenceUnused && c.replication:
+		return c.refuse(typ, name, size, codeReplicates, "")
 	case v.Fence != policy.FenceUnused:
 		return c.fence(typ, name, size, v)
 	case v.Reason != policy.SQLReads:
@@ -152,6 +163,11 @@ func (c *core) refuse(typ byte, name []byte, size int, why code, what string) (s
 	text := c.marker(why, what)
 	if typ == 'P' {
 		return c.replace(size, appendParse(nil, string(name), text)), false
+	}
+	if c.replication {
+		// The one statement that every replication connection takes and that names what it
+		// does not know.
+		text = "SHOW " + text
 	}
 	return c.replace(size, appendQuery(nil, text)), false
 }

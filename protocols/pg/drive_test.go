@@ -215,8 +215,8 @@ func encode(line string, fromServer bool) ([]byte, error) {
 		return []byte("R\x00\x00\x00\x08\x00\x00\x00\x00"), nil
 	case fromServer && t == 'K':
 		return []byte("K\x00\x00\x00\x0c\x00\x00\x00\x07\x00\x00\x00\x09"), nil
-	case fromServer && t == 'G':
-		return []byte("G\x00\x00\x00\x07\x00\x00\x00"), nil
+	case fromServer && (t == 'G' || t == 'H' || t == 'W'):
+		return []byte{t, 0, 0, 0, 7, 0, 0, 0}, nil
 	case fromServer && t == 'T':
 		return []byte("T\x00\x00\x00\x06\x00\x00"), nil
 	case fromServer && t == 'D':
@@ -288,7 +288,7 @@ func show(b []byte, toServer bool) string {
 			}
 		case !toServer && typ == 'Z':
 			fmt.Fprintf(&out, " %s", body)
-		case !toServer && (typ == 'R' || typ == 'K' || typ == 'G' || typ == 'T' || typ == 'D' || typ == 't'):
+		case !toServer && (typ == 'R' || typ == 'K' || typ == 'G' || typ == 'H' || typ == 'W' || typ == 'T' || typ == 'D' || typ == 't'):
 		case toServer && typ == 'P':
 			name, text, _ := parseText(body)
 			fmt.Fprintf(&out, " %q %q", name, text)

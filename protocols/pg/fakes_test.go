@@ -185,7 +185,13 @@ type rig struct {
 
 func newRig(t *testing.T, change func(*Config)) *rig {
 	t.Helper()
-	r := &rig{t: t, pg: testenv.SharedPostgres(t), db: testenv.Name(t, "db"), guard: &fakeGuard{}}
+	return newRigAt(t, testenv.SharedPostgres(t), change)
+}
+
+// newRigAt is a rig before a server of the caller's.
+func newRigAt(t *testing.T, p *servers.Process, change func(*Config)) *rig {
+	t.Helper()
+	r := &rig{t: t, pg: p, db: testenv.Name(t, "db"), guard: &fakeGuard{}}
 	root := connect(t, r.pg.DSN(servers.Superuser, "postgres"))
 	mustExec(t, root, "CREATE DATABASE "+r.db)
 	r.admin = connect(t, r.pg.DSN(servers.Superuser, r.db))

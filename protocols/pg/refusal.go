@@ -33,6 +33,8 @@ const (
 	codeCredential         // the credential that SET fence.… completed was refused
 	codeUninspected        // too long to be looked through for PREPARE TRANSACTION
 	codeTwoWays            // a backslash where a function may have changed what it does
+	codeReplication        // a replication command that writes
+	codeReplicates         // SET fence.… on a replication connection
 )
 
 // marker is the text that replaces a refused statement: at most 55 bytes, shorter than
@@ -67,11 +69,16 @@ func (c *core) explain(why code, what string) report {
 	words := strings.ToUpper(strings.ReplaceAll(what, "_", " "))
 	switch why {
 	case codePrepare:
-		return refusalReport("ERROR", &guard.Refusal{Reason: guard.NotAllowed, Election: c.term.Election,
-			Detail: "PREPARE TRANSACTION: a prepared transaction would outlive the session that is fenced, and could be committed by a stale leader"})
+		return notAllowed(c.term.Election, "PREPARE TRANSACTION: a prepared transaction would outlive the session that is fenced, and could be committed by a stale leader",
+			"Commit in one phase; or, where that risk is accepted, set prepared_transactions: allow in the listener's configuration.")
 	case codeUninspected:
-		return refusalReport("ERROR", &guard.Refusal{Reason: guard.NotAllowed, Election: c.term.Election,
-			Detail: fmt.Sprintf("the statement is longer than %d bytes, so it cannot be searched for PREPARE TRANSACTION, which this server allows; pass long values as parameters", c.maxInspect)})
+		return notAllowed(c.term.Election, fmt.Sprintf("the statement is longer than %d bytes, so it cannot be searched for PREPARE TRANSACTION, which this server allows", c.maxInspect),
+			"Pass long values as parameters, or by COPY.")
+	case codeReplication:
+		return notAllowed("", strings.ToUpper(what)+": a replication connection through this proxy only reads, with temporary slots or those that exist, and to the client",
+			"A leader makes and drops slots in an ordinary session: SELECT pg_create_physical_replication_slot('...').")
+	case codeReplicates:
+		return notAllowed("", "a replication connection reads, and is never bound", "Present the token on an ordinary connection.")
 	case codeFenceMixed:
 		return own("FP010", "credential refused: SET fence.election and SET fence.token may not stand beside other statements", "Send them in a message of their own.")
 	case codeFenceMisused:
@@ -114,6 +121,13 @@ func (c *core) explain(why code, what string) report {
 		r.Detail = join(r.Detail, "refused: the message is malformed")
 	}
 	return refusalReport("ERROR", &r)
+}
+
+// notAllowed says to a client what nobody may do here.
+func notAllowed(election, detail, hint string) report {
+	r := refusalReport("ERROR", &guard.Refusal{Reason: guard.NotAllowed, Election: election, Detail: detail})
+	r.hint = hint
+	return r
 }
 
 func join(a, b string) string {

@@ -64,6 +64,8 @@ type Config struct {
 	DialTimeout time.Duration
 	// AdmitTimeout bounds one admission and bind; zero means DefaultAdmitTimeout.
 	AdmitTimeout time.Duration
+	// AllowReplication lets replication connections in, to read: they are never bound.
+	AllowReplication bool
 	// MaxConns and Drain are those of protocols.Serving.
 	MaxConns int
 	Drain    time.Duration
@@ -173,6 +175,11 @@ func (s *Server) session(ctx context.Context, client net.Conn) {
 		}
 		return
 	}
+	if start.replication && !s.cfg.AllowReplication {
+		s.turnAway(client, report{severity: "FATAL", code: "0A000", message: "replication connections are refused through this proxy",
+			hint: "Where reading by replication is wanted, set replication: read in the listener's configuration; or connect to the server itself."})
+		return
+	}
 	upstream, to, err := s.dial(ctx)
 	if err != nil {
 		s.cfg.Logger.Warn("connecting to the server", "upstream", s.cfg.Upstream, "err", err)
@@ -186,7 +193,12 @@ func (s *Server) session(ctx context.Context, client net.Conn) {
 
 // reject answers a start-up packet with an error.
 func (s *Server) reject(client net.Conn, e *startupError) {
+	s.turnAway(client, report{severity: "FATAL", code: e.code, message: e.message, hint: e.hint()})
+}
+
+// turnAway says one last thing to a client that has no session.
+func (s *Server) turnAway(client net.Conn, r report) {
 	_ = client.SetWriteDeadline(time.Now().Add(linger))
-	_, _ = client.Write(report{severity: "FATAL", code: e.code, message: e.message}.append(nil))
+	_, _ = client.Write(r.append(nil))
 	lingerClose(client)
 }

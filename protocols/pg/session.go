@@ -53,7 +53,7 @@ func newSession(srv *Server, client net.Conn, upstream stream, start *startup) *
 		done: make(chan struct{}),
 		core: core{
 			sql: cfg.SQL, nonce: markerPrefix + hex.EncodeToString(nonce[:]) + "_", maxInspect: cfg.MaxInspect,
-			allowPrepared: cfg.AllowPreparedTransactions, election: cfg.DefaultElection,
+			allowPrepared: cfg.AllowPreparedTransactions, replication: start.replication, election: cfg.DefaultElection,
 			elections:   func(id string) bool { return len(cfg.Elections) == 0 || slices.Contains(cfg.Elections, id) },
 			wishAtStart: start.readOnly, wish: start.readOnly,
 		},

@@ -20,7 +20,9 @@ type startup struct {
 	election string
 	token    string // as the client wrote it
 	readOnly bool   // the client asks to be read-only itself
-	packet   []byte // to be sent upstream: without the credential, read-only
+	// The client asks for a replication connection.
+	replication bool
+	packet      []byte // to be sent upstream: without the credential, read-only
 }
 
 // A startupError is a mistake in a StartupMessage, with its SQLSTATE.
@@ -30,6 +32,22 @@ type startupError struct {
 }
 
 func (e *startupError) Error() string { return e.message }
+
+func (e *startupError) hint() string {
+	switch e.code {
+	case "08006":
+		return "Try again; the proxy's log says why it cannot connect."
+	case "08P01":
+		return "The client does not speak the protocol of PostgreSQL, or speaks it wrongly."
+	case "0A000":
+		return "Use a newer client."
+	case "22023":
+		return "Write options=-c name=value, with a backslash before each space within a value."
+	case "42704":
+		return "The credential is given as fence.election and fence.token."
+	}
+	return ""
+}
 
 var errStartupLayout = errors.New("invalid startup packet layout: expected terminator as last byte")
 
@@ -99,9 +117,9 @@ func readStartup(packet []byte) (*startup, error) {
 				return nil, err
 			}
 		case p[0] == "replication":
-			if !isOff(p[1]) {
-				return nil, &startupError{"0A000", "replication connections are not supported through this proxy"}
-			}
+			// What surely means no the server may well refuse; all else counts as yes.
+			s.replication = s.replication || !isOff(p[1])
+			kept = append(kept, p)
 		case strings.HasPrefix(p[0], "_pq_."):
 			kept = append(kept, p)
 		case !take(strings.ToLower(p[0]), p[1]):

@@ -22,6 +22,7 @@ type tracker struct {
 	skipping bool // an extended message failed; its Sync is not answered yet
 	copyIn   bool // the server reads COPY data
 	copyExt  bool // and an Execute started it, not a Query
+	both     bool // and it sends some too
 	muddled  bool // the client broke the protocol inside COPY; who knows
 }
 
@@ -163,6 +164,9 @@ func (t *tracker) replied(typ byte) {
 	case 'G':
 		t.copyIn, t.copyExt = true, t.done < t.owed()
 		return
+	case 'W': // COPY both ways, of replication: a Query's
+		t.copyIn, t.copyExt, t.both = true, false, true
+		return
 	case 'C':
 		if t.copyIn {
 			t.endCopy()
@@ -187,7 +191,7 @@ func (t *tracker) settle() {
 
 // endCopy forgets the Syncs that the copy swallowed, and the message that ended it.
 func (t *tracker) endCopy() {
-	t.copyIn = false
+	t.copyIn, t.both = false, false
 	if t.copyExt {
 		for t.len() > 0 && t.first().kind == 'S' {
 			t.drop()

@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "rewrite the transcripts under testdata"
 
 // Transcripts are files under testdata. Lines of input begin with
 //
-//	reader, leader, login   how the session starts; first line
+//	reader, leader, replica, login   how the session starts; first line
 //	>  a message of the client's
 //	<  a message of the server's; $MARK is the last marker that went upstream
 //	!  what the guard answers next (ok, stale), or an event: lost, shutdown
@@ -108,6 +108,9 @@ func (s script) play(t *testing.T, piece int, joined bool) (string, *driver) {
 			continue
 		case l == "reader":
 			d = loggedIn()
+		case l == "replica":
+			d = loggedIn()
+			d.c.replication = true
 		case l == "leader":
 			d = leading()
 		case strings.HasPrefix(l, "login"):

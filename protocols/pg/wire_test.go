@@ -368,59 +368,10 @@ func TestOwnNotifications(t *testing.T) {
 	}
 }
 
-// P11: a cancel ends the query that runs, and not the next one.
-func TestCancel(t *testing.T) {
-	r := newRig(t, nil)
-	p := dial(t, r.addr)
-	p.send(startPacket(v3, "user", "app", "database", r.db))
-	key := []byte(nil)
-	for {
-		m := p.message()
-		if m[0] == 'K' {
-			key = m[5:]
-		}
-		if m[0] == 'Z' {
-			break
-		}
-	}
-	for _, ssl := range []bool{false, true} {
-		p.send(appendQuery(nil, "SELECT pg_sleep(30)"))
-		for queryString(t, r.admin, "SELECT count(*)::text FROM pg_stat_activity WHERE query LIKE '%pg_sleep(30)%' AND state='active' AND datname=$1 AND usename='app'", r.db) != "1" {
-			runtime.Gosched()
-		}
-		c := dial(t, r.addr)
-		if ssl {
-			c.send([]byte{0, 0, 0, 8, 4, 210, 22, 47})
-			var no [1]byte
-			if _, err := io.ReadFull(c.c, no[:]); err != nil || no[0] != 'N' {
-				t.Fatal(err, no)
-			}
-		}
-		c.send(append([]byte{0, 0, 0, 16, 4, 210, 22, 46}, key...))
-		if b := c.rest(); len(b) != 0 {
-			t.Errorf("%q", b)
-		}
-		p.send(appendQuery(nil, "SELECT 'next'"))
-		if got := outcome(p.until('Z')); got != "T\nE ERROR 57014\nZ I\n" && got != "E ERROR 57014\nZ I\n" {
-			t.Error(got)
-		}
-		if got := outcome(p.until('Z')); got != "T\nD\nC \"SELECT 1\"\nZ I\n" {
-			t.Error(got)
-		}
-	}
-}
-
-// P12 and P13: the start-up packet.
+// P13: the start-up packet.
 func TestStartupPackets(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.StartupTimeout = 2 * time.Second })
 	token := r.guard.lead().Reveal()
-	t.Run("3.2 and an unknown option", func(t *testing.T) {
-		p := dial(t, r.addr)
-		p.send(startPacket(3<<16|2, "user", "app", "database", r.db, "_pq_.unheard_of", "1"))
-		if s := show(p.until('Z'), false); strings.Count(s, "v ") != 1 {
-			t.Error(s)
-		}
-	})
 	t.Run("in single bytes", func(t *testing.T) {
 		p := dial(t, r.addr)
 		for _, b := range append([]byte{0, 0, 0, 8, 4, 210, 22, 48}, startPacket(v3, "user", "app", "database", r.db, "fence.token", token)...) {
