@@ -105,7 +105,9 @@ func TestFunctionCalls(t *testing.T) {
 		r := newRigAt(t, pg, nil)
 		oid := queryString(t, r.admin, "SELECT oid::text FROM pg_proc WHERE proname='lo_creat'")
 		var n uint32
-		fmt.Sscan(oid, &n)
+		if _, err := fmt.Sscan(oid, &n); err != nil {
+			t.Fatal(err)
+		}
 		// lo_creat(-1), in binary.
 		call := binary.BigEndian.AppendUint32([]byte{'F', 0, 0, 0, 24}, n)
 		call = append(call, 0, 1, 0, 1, 0, 1, 0, 0, 0, 4, 0xff, 0xff, 0xff, 0xff, 0, 1)
