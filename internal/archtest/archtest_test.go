@@ -61,6 +61,9 @@ func room(path string) string {
 func wire(path string) string {
 	rest, _ := strings.CutPrefix(path, "protocols")
 	w, _, _ := strings.Cut(strings.TrimPrefix(rest, "/"), "/")
+	if w == "tlsconf" {
+		return "" // both wires'
+	}
 	return w
 }
 

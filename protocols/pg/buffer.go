@@ -14,6 +14,14 @@ func newBuffer(size int) *buffer { return &buffer{b: make([]byte, size), size: s
 // bytes is what was read and not taken.
 func (b *buffer) bytes() []byte { return b.b[b.r:b.w] }
 
+// put makes p what was read; before anything was.
+func (b *buffer) put(p []byte) {
+	if len(p) > len(b.b) {
+		b.b = make([]byte, len(p))
+	}
+	b.w = copy(b.b, p)
+}
+
 func (b *buffer) take(n int) {
 	if b.r += n; b.r == b.w {
 		b.r, b.w = 0, 0

@@ -80,6 +80,7 @@ func (s *Server) cancel(ctx context.Context, client net.Conn, packet []byte) {
 		wg.Go(func() { s.cancelAt(ctx, t, packet, io.Discard) })
 	}
 	s.cancelAt(ctx, to[0], packet, client)
+	endWriting(client) // in TLS, too
 }
 
 func (s *Server) cancelAt(ctx context.Context, t target, packet []byte, client io.Writer) {

@@ -8,38 +8,19 @@ import (
 	"time"
 )
 
-// readFirst reads a client's first packet, answering requests for encryption with no.
-// It reads not one byte more.
-func readFirst(client net.Conn) ([]byte, error) {
-	ssl, gss := false, false
-	for {
-		var head [4]byte
-		if _, err := io.ReadFull(client, head[:]); err != nil {
-			return nil, fmt.Errorf("reading the length: %w", err)
-		}
-		n := int(int32(binary.BigEndian.Uint32(head[:])))
-		// As the server: nothing is allocated for a length that is out of range.
-		if n < 8 || n > maxStartup {
-			return nil, &startupError{"08P01", "invalid length of startup packet"}
-		}
-		packet := make([]byte, n)
-		copy(packet, head[:])
-		if _, err := io.ReadFull(client, packet[4:]); err != nil {
-			return nil, fmt.Errorf("reading %d bytes: %w", n, err)
-		}
-		code := binary.BigEndian.Uint32(packet[4:])
-		switch {
-		case code == codeSSL && !ssl:
-			ssl = true
-		case code == codeGSS && !gss:
-			gss = true
-		default:
-			return packet, nil
-		}
-		if _, err := client.Write([]byte{'N'}); err != nil {
-			return nil, fmt.Errorf("refusing encryption: %w", err)
-		}
+// readPacket reads a start-up packet whose first four bytes are there.
+func readPacket(client net.Conn, head [4]byte) ([]byte, error) {
+	n := int(int32(binary.BigEndian.Uint32(head[:])))
+	// As the server: nothing is allocated for a length that is out of range.
+	if n < 8 || n > maxStartup {
+		return nil, &startupError{"08P01", "invalid length of startup packet"}
 	}
+	packet := make([]byte, n)
+	copy(packet, head[:])
+	if _, err := io.ReadFull(client, packet[4:]); err != nil {
+		return nil, fmt.Errorf("reading %d bytes: %w", n, err)
+	}
+	return packet, nil
 }
 
 // linger is how long a client may take to read its last message and close.

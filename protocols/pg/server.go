@@ -12,6 +12,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/policy"
 	"github.com/fenceproxy/fenceproxy/protocols"
+	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
 )
 
 // Defaults of Config.
@@ -36,6 +37,10 @@ type Config struct {
 	Prober             Prober
 	// LoadBalanceHosts tries the servers, and the addresses of a name, in random order.
 	LoadBalanceHosts bool
+	// TLS is what clients are offered, with ALPN for its protocols; nil offers none.
+	TLS *tlsconf.Server
+	// UpstreamTLS is how the server is connected to, with ALPN too; nil means without TLS.
+	UpstreamTLS *tlsconf.Client
 	// Guard admits credentials, and Binder binds sessions.
 	Guard  Admitter
 	Binder Binder
@@ -149,25 +154,27 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 
 // session serves one client: read its start-up packet, connect, and forward.
 func (s *Server) session(ctx context.Context, client net.Conn) {
-	stop := context.AfterFunc(ctx, func() { _ = client.SetReadDeadline(time.Unix(1, 0)) })
-	_ = client.SetReadDeadline(time.Now().Add(s.cfg.StartupTimeout))
-	packet, err := readFirst(client)
+	_ = client.SetDeadline(time.Now().Add(s.cfg.StartupTimeout))
+	raw := client
+	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
+	client, packet, err := s.begin(client)
 	if !stop() {
 		return // the proxy is shutting down
 	}
 	if err != nil {
-		s.cfg.Logger.Debug("start-up packet", "client", client.RemoteAddr(), "err", err)
-		if e := new(startupError); errors.As(err, &e) {
-			s.reject(client, e)
-		}
+		s.notBegun(client, err)
 		return
 	}
-	_ = client.SetReadDeadline(time.Time{})
+	_ = client.SetDeadline(time.Time{})
 	if isCancel(packet) {
 		s.cancel(ctx, client, packet)
 		return
 	}
-	start, err := readStartup(packet)
+	err = s.mayLogin(client, packet)
+	var start *startup
+	if err == nil {
+		start, err = readStartup(packet)
+	}
 	if err != nil {
 		e := new(startupError)
 		if errors.As(err, &e) {
@@ -180,14 +187,14 @@ func (s *Server) session(ctx context.Context, client net.Conn) {
 			hint: "Where reading by replication is wanted, set replication: read in the listener's configuration; or connect to the server itself."})
 		return
 	}
-	upstream, to, err := s.dial(ctx)
+	upstream, to, greeting, err := s.open(ctx, start.packet)
 	if err != nil {
 		s.cfg.Logger.Warn("connecting to the server", "upstream", s.cfg.Upstream, "err", err)
 		s.reject(client, s.hosts.unreachable())
 		return
 	}
 	session := newSession(s, client, upstream, start)
-	session.to = to
+	session.to, session.greeting = to, greeting
 	session.run(ctx)
 }
 

@@ -30,6 +30,7 @@ type session struct {
 	to       target // where upstream leads
 	start    *startup
 	servers  *serverOf
+	greeting []byte // the server's first bytes, where the start-up packet was sent already
 
 	mu      sync.Mutex
 	changed sync.Cond // the core moved on, for a client's pump that waits
@@ -71,9 +72,12 @@ func (s *session) run(ctx context.Context) {
 	})
 	late := time.AfterFunc(s.cfg.LoginTimeout, s.loginExpired)
 
-	_ = s.upstream.SetWriteDeadline(time.Now().Add(s.cfg.LoginTimeout))
-	_, err := s.upstream.Write(s.start.packet)
-	_ = s.upstream.SetWriteDeadline(time.Time{})
+	var err error
+	if s.greeting == nil {
+		_ = s.upstream.SetWriteDeadline(time.Now().Add(s.cfg.LoginTimeout))
+		_, err = s.upstream.Write(s.start.packet)
+		_ = s.upstream.SetWriteDeadline(time.Time{})
+	}
 	if err == nil {
 		s.wg.Go(func() { s.pumpClient(ctx) })
 		s.pumpServer(ctx)
@@ -252,6 +256,7 @@ func (s *session) isOver() bool {
 // pumpServer carries the server's messages to the client.
 func (s *session) pumpServer(ctx context.Context) {
 	b := newBuffer(s.cfg.Buffer)
+	b.put(s.greeting)
 	hurried := false
 	for {
 		s.mu.Lock()

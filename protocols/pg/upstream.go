@@ -71,8 +71,8 @@ func (s *Server) dial(ctx context.Context) (stream, target, error) {
 	return nil, target{}, errors.Join(errs...)
 }
 
-// dialTarget connects to one server.
-func (s *Server) dialTarget(ctx context.Context, t target) (stream, error) {
+// dialAs connects to one server, encrypted or not.
+func (s *Server) dialAs(ctx context.Context, t target, want encryption) (stream, error) {
 	d := net.Dialer{Timeout: s.cfg.DialTimeout}
 	c, err := d.DialContext(ctx, "tcp", t.addr)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Server) dialTarget(ctx context.Context, t target) (stream, error) {
 		_ = c.Close()
 		return nil, fmt.Errorf("connected by %T, which cannot end one side alone", c)
 	}
-	return st, nil
+	return s.encrypted(ctx, st, t.host, want)
 }
 
 // resolve returns the addresses of a host, in the resolver's order.

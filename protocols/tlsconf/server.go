@@ -1,0 +1,112 @@
+package tlsconf
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+)
+
+// ServerOptions are the options of OpenServer.
+type ServerOptions struct {
+	// Cert and Key are PEM files: the certificate with its chain, and its private key.
+	Cert, Key string
+	// Required refuses clients that do not use TLS.
+	Required bool
+	// ClientCA is a PEM file of the authorities that sign clients' certificates.
+	ClientCA string
+	// ClientCerts says what is wanted of clients' certificates; empty means none.
+	ClientCerts ClientCerts
+	// ClientUser wants the user that a client logs in as to be the common name of its
+	// certificate, which is then required.
+	ClientUser bool
+	// Protocols are offered by ALPN. A client that offers others only is refused; one
+	// that offers none is not.
+	Protocols []string
+}
+
+// A Server is the TLS of the leg towards clients.
+type Server struct {
+	o ServerOptions
+	l live[Served]
+}
+
+// A Served is the TLS of one handshake. It is not changed any more.
+type Served struct {
+	Config *tls.Config
+	// Leaf is the certificate that the client is shown.
+	Leaf *x509.Certificate
+	// Chain is Leaf and those sent with it.
+	Chain []*x509.Certificate
+	// ClientCAs are the authorities of clients, in the order of the file.
+	ClientCAs []*x509.Certificate
+}
+
+// OpenServer reads the files.
+func OpenServer(o ServerOptions) (*Server, error) {
+	if o.ClientCerts == "" {
+		o.ClientCerts = NoClientCerts
+	}
+	switch {
+	case o.Cert == "" || o.Key == "":
+		return nil, fmt.Errorf("%w: a certificate and its key are needed", ErrOptions)
+	case o.ClientCerts != NoClientCerts && o.ClientCerts != RequestClientCerts && o.ClientCerts != RequireClientCerts:
+		return nil, fmt.Errorf("%w: client certificates: %q is not a word for them", ErrOptions, o.ClientCerts)
+	case o.ClientCerts != NoClientCerts && o.ClientCA == "":
+		return nil, fmt.Errorf("%w: client certificates need the authorities that sign them", ErrOptions)
+	case o.ClientCerts == NoClientCerts && o.ClientCA != "":
+		return nil, fmt.Errorf("%w: authorities of client certificates that are not asked for", ErrOptions)
+	case o.ClientUser && o.ClientCerts != RequireClientCerts:
+		return nil, fmt.Errorf("%w: users by certificate need required client certificates", ErrOptions)
+	}
+	s := &Server{o: o}
+	s.l = live[Served]{paths: []string{o.Cert, o.Key, o.ClientCA}, build: s.build}
+	if _, err := s.l.reload(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Server) build(files [][]byte) (*Served, error) {
+	pair, err := keyPair(s.o.Cert, s.o.Key, files[0], files[1])
+	if err != nil {
+		return nil, err
+	}
+	v := &Served{Leaf: pair.Leaf}
+	if v.Chain, err = parseCerts(files[0]); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrFile, s.o.Cert, err)
+	}
+	v.Config = &tls.Config{
+		MinVersion:   MinVersion,
+		Certificates: []tls.Certificate{*pair},
+		NextProtos:   s.o.Protocols,
+		// As the Postgres server. Besides, each session proves its certificate anew.
+		SessionTicketsDisabled: true,
+	}
+	if s.o.ClientCA != "" {
+		if v.Config.ClientCAs, err = pool(s.o.ClientCA, files[2]); err != nil {
+			return nil, err
+		}
+		if v.ClientCAs, err = parseCerts(files[2]); err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrFile, s.o.ClientCA, err)
+		}
+		// Whether there has to be one is asked after the handshake, when the client
+		// can be told in its own protocol.
+		v.Config.ClientAuth = tls.VerifyClientCertIfGiven
+	}
+	return v, nil
+}
+
+// Now is what a handshake that begins now has to use.
+func (s *Server) Now() *Served { return s.l.now.Load() }
+
+// Options are those that it was opened with.
+func (s *Server) Options() ServerOptions { return s.o }
+
+// Reload reads the files again. After an error the old ones stay in use.
+func (s *Server) Reload() (changed bool, err error) { return s.l.reload() }
+
+// String names it, for logs.
+func (s *Server) String() string { return s.o.Cert }
+
+// Leaf is the certificate in use.
+func (s *Server) Leaf() *x509.Certificate { return s.Now().Leaf }
