@@ -26,6 +26,10 @@ func (c *core) client(in []byte) step {
 			return step{pass: i, next: wait}
 		}
 		rest := in[i:]
+		if len(rest) > 0 && c.phase == ready && frontendLimit(rest[0]) == 0 {
+			// The server ends the session at the type alone.
+			return step{pass: i, write: badHeader(rest[0], 4), next: stop}
+		}
 		if len(rest) < 5 {
 			return step{pass: i, next: read, need: 5}
 		}
@@ -41,10 +45,8 @@ func (c *core) client(in []byte) step {
 			c.cBody = n - 4
 			continue
 		}
-		limit := frontendLimit(typ)
-		if n < 4 || n > limit {
-			// The server ends the session at the header alone, in its own words and
-			// after what it owes.
+		if n < 4 || n > frontendLimit(typ) {
+			// Or at the header, in its own words and after what it owes.
 			return step{pass: i, write: badHeader(typ, n), next: stop}
 		}
 		s, done := c.inspect(typ, rest, 1+n)
@@ -70,9 +72,6 @@ func (c *core) mayLogIn(typ byte) bool {
 // badHeader is a header that the server refuses: of an unknown type, with no body, or of
 // a length that is out of range.
 func badHeader(typ byte, n int) []byte {
-	if frontendLimit(typ) == 0 {
-		n = 4
-	}
 	return []byte{typ, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}
 }
 

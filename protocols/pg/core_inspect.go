@@ -58,7 +58,7 @@ func (c *core) inspect(typ byte, in []byte, size int) (step, bool) {
 	}
 	name, text, ok := statement(typ, body)
 	if !ok {
-		return c.refuse(typ, name, size, codeMalformed, "")
+		return c.malformed(typ, body, size)
 	}
 	// The parser reads text as the server does under these settings only.
 	if c.unsafe && !isASCII(text) {
@@ -96,6 +96,13 @@ func (c *core) inspect(typ byte, in []byte, size int) (step, bool) {
 	return step{}, true
 }
 
+// malformed replaces a message that the server cannot read by one that holds no text and
+// that it fails to read in the same way.
+func (c *core) malformed(typ byte, body []byte, size int) (step, bool) {
+	c.sent(typ)
+	return c.replace(size, malformed(typ, body)), false
+}
+
 func statement(typ byte, body []byte) (name, text []byte, ok bool) {
 	if typ == 'Q' {
 		text, ok = queryText(body)
@@ -116,7 +123,7 @@ func (c *core) inspectBound(typ byte, body []byte, size int) (step, bool) {
 	}
 	name, text, ok := statement(typ, body)
 	if !ok {
-		return c.refuse(typ, name, size, codeMalformed, "")
+		return c.malformed(typ, body, size)
 	}
 	v := c.sql.Inspect(text)
 	// A setting sent just before may change what a backslash does.

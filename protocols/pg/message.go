@@ -105,6 +105,29 @@ func cut(b []byte) (s, rest []byte, ok bool) {
 	return b[:i], b[i+1:], true
 }
 
+// malformed returns a Query or Parse without text that is wrong in the way that the one
+// with this body is: a string does not end, something is missing, or something follows.
+func malformed(typ byte, body []byte) []byte {
+	n := 1
+	if typ == 'P' {
+		n = 2
+	}
+	rest := body
+	for range n {
+		var ok bool
+		if _, rest, ok = cut(rest); !ok {
+			return []byte{typ, 0, 0, 0, 4}
+		}
+	}
+	if typ == 'Q' {
+		return []byte{typ, 0, 0, 0, 6, 0, 0}
+	}
+	if len(rest) < 2 || len(rest) < 2+4*int(binary.BigEndian.Uint16(rest)) {
+		return []byte{typ, 0, 0, 0, 6, 0, 0}
+	}
+	return []byte{typ, 0, 0, 0, 9, 0, 0, 0, 0, 0}
+}
+
 // queryText returns the statement of a Query's body.
 func queryText(body []byte) (text []byte, ok bool) {
 	text, rest, ok := cut(body)

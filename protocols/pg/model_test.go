@@ -404,6 +404,42 @@ func TestStreamStaysInStep(t *testing.T) {
 	})
 }
 
+// A client that waits for each answer before it sends on gets each answer when the server gives
+// it: no message of its own stays here for the sake of a later one.
+func TestNothingWaits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		leader := rapid.Bool().Draw(t, "leader")
+		client := tidy(t, leader)
+		direct := newModel(false, !leader)
+		d := loggedIn()
+		m := newModel(true, false)
+		if leader {
+			d = leading()
+			m.readOnly, m.reported = false, false
+		}
+		done := 0
+		for rest := client; len(rest) > 0; {
+			_, n := header(rest)
+			direct.in = append(direct.in, rest[:1+n]...)
+			for direct.step() {
+			}
+			d.client(rest[:1+n])
+			rest = rest[1+n:]
+			for done < len(d.up) || len(m.sent) > 0 {
+				m.in = append(m.in, d.up[done:]...)
+				done = len(d.up)
+				for m.step() {
+				}
+				d.server(m.sent)
+				m.sent = nil
+			}
+			if got, want := outcome(d.down), outcome(direct.sent); got != want {
+				t.Fatalf("client sent\n%s\nsees\n%s\nshould see\n%s", show(client[:len(client)-len(rest)], true), got, want)
+			}
+		}
+	})
+}
+
 // Whatever a client sends, a token stays here, a reader stays a reader, and no message
 // waits for ever while the server is at rest.
 func TestWildClients(t *testing.T) {

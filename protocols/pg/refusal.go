@@ -23,7 +23,7 @@ const (
 	codeFunctionCall       // a FunctionCall message
 	codeEncoding           // bytes above 127 in an encoding that hides ASCII in them
 	codeBackslash          // a backslash while standard_conforming_strings is off
-	codeMalformed          // not a well-formed message
+	_                      // was: not a well-formed message
 	codePrepare            // PREPARE TRANSACTION
 	codeFenceMixed         // SET fence.… beside other statements
 	codeFenceMisused       // SET LOCAL fence.…, RESET fence.…, an unknown fence.…
@@ -117,8 +117,6 @@ func (c *core) explain(why code, what string) report {
 		r.Detail = join(r.Detail, "refused: in a session whose standard_conforming_strings is or was off a backslash cannot be parsed reliably; start the session with it on")
 	case codeTwoWays:
 		r.Detail = join(r.Detail, "refused: a backslash next to a quote or to a character beyond ASCII, behind another statement without a Sync in between, cannot be parsed reliably")
-	case codeMalformed:
-		r.Detail = join(r.Detail, "refused: the message is malformed")
 	}
 	return refusalReport("ERROR", &r)
 }
