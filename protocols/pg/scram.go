@@ -40,18 +40,23 @@ type channels struct {
 	verifiers      bool // verifiers can be looked up
 }
 
-// channelsOf takes the certificate that the proxy showed to the client and the one that the
-// server showed, nil on a leg without TLS.
-func channelsOf(shown, server *x509.Certificate, verifiers bool) channels {
-	c := channels{verifiers: verifiers}
-	if shown != nil {
-		c.encrypted, c.client = true, scram.EndPoint(shown)
-	}
-	if server != nil {
-		c.server = scram.EndPoint(server)
-		c.same = shown != nil && bytes.Equal(shown.Raw, server.Raw)
+// channelsOf takes the certificates (DER) of the legs' server sides: the one that the proxy
+// showed to the client and the server's own, nil on a leg without TLS.
+func channelsOf(shown, server []byte, verifiers bool) channels {
+	c := channels{encrypted: shown != nil, verifiers: verifiers}
+	if shown != nil && server != nil {
+		c.same = bytes.Equal(shown, server)
+		c.client, c.server = endPoint(shown), endPoint(server)
 	}
 	return c
+}
+
+func endPoint(der []byte) []byte {
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil
+	}
+	return scram.EndPoint(cert)
 }
 
 // A saslState is how far an exchange is that the proxy looks at.
