@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -28,7 +29,7 @@ type authRig struct {
 }
 
 const (
-	rightPassword = "sec'ret\u00a0ﬁ ß" // SASLprep changes it
+	rightPassword = "sec'ret wörd ß"
 	authHBA       = `
 		host postgres postgres 127.0.0.1/32 trust
 		host d_scram all 127.0.0.1/32 scram-sha-256
@@ -174,7 +175,8 @@ func TestNoAnswerToARequestForAPassword(t *testing.T) {
 				c.send(startPacket(v3, "user", "scram", "database", db))
 				c.until('R')
 				c.send(m)
-				return string(c.rest())
+				b, _ := io.ReadAll(c) // the server resets a connection that it did not read to the end
+				return string(b)
 			}
 			if direct, proxied := say(r.pg.Addr), say(r.addr); direct != proxied {
 				t.Errorf("%s, %s:\n%q\nnot\n%q", db, name, proxied, direct)

@@ -43,7 +43,9 @@ func (c *core) client(in []byte) step {
 				return step{pass: i, next: wait}
 			}
 			if n < 4 || n > maxAuthMessage {
-				return step{pass: i, next: stop}
+				// The server refuses it at the header, in words of its own.
+				c.out = append(c.out[:0], rest[:5]...)
+				return step{pass: i, write: c.out, next: stop}
 			}
 			if typ == 'p' {
 				if s, done := c.answered(rest, 1+n); !done {

@@ -57,7 +57,7 @@ func newSession(srv *Server, client net.Conn, upstream stream, start *startup) *
 			allowPrepared: cfg.AllowPreparedTransactions, replication: start.replication, election: cfg.DefaultElection,
 			elections:   func(id string) bool { return len(cfg.Elections) == 0 || slices.Contains(cfg.Elections, id) },
 			wishAtStart: start.readOnly, wish: start.readOnly,
-			channels: channelsOf(nil, nil, cfg.Verifiers != nil), newNonce: newNonce,
+			channels: channelsOf(certOf(client), certOf(upstream), cfg.Verifiers != nil), newNonce: newNonce,
 		},
 	}
 	s.changed.L = &s.mu
