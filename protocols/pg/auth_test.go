@@ -31,7 +31,7 @@ type authRig struct {
 const (
 	rightPassword = "sec'ret wörd ß"
 	authHBA       = `
-		host postgres postgres 127.0.0.1/32 trust
+		host postgres postgres,fenceproxy 127.0.0.1/32 trust
 		host d_scram all 127.0.0.1/32 scram-sha-256
 		host d_md5 all 127.0.0.1/32 md5
 		host d_password all 127.0.0.1/32 password
@@ -91,6 +91,11 @@ func loginOutcome(ctx context.Context, addr, params, role, password, db string) 
 // psql logs in as libpq does, and says how that went.
 func psql(t *testing.T, addr, role, password, db string, params ...string) string {
 	t.Helper()
+	return psqlQuery(t, "SELECT 'in as ' || current_user", addr, role, password, db, params...)
+}
+
+func psqlQuery(t *testing.T, sql, addr, role, password, db string, params ...string) string {
+	t.Helper()
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +106,7 @@ func psql(t *testing.T, addr, role, password, db string, params ...string) strin
 	conn := append([]string{"host=" + host, "port=" + port, "user=" + quote(role), "dbname=" + db, "gssencmode=disable"}, params...)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "psql", "-XAtw", "-c", "SELECT 'in as ' || current_user", strings.Join(conn, " "))
+	cmd := exec.CommandContext(ctx, "psql", "-XAtw", "-c", sql, strings.Join(conn, " "))
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "PG") }), "PGPASSWORD="+password, "LC_ALL=C", "HOME=/nonexistent")
 	out, _ := cmd.CombinedOutput()
 	return strings.TrimSpace(strings.ReplaceAll(string(out), "port "+port, "PORT"))
