@@ -89,6 +89,11 @@ func (s *Server) cancelAt(ctx context.Context, t target, packet []byte, client i
 		s.cfg.Logger.Warn("cancel request: connecting to the server", "upstream", t.addr, "err", err)
 		return
 	}
+	s.ask(ctx, upstream, packet, client)
+}
+
+// ask sends one packet to a server and passes on what it says until it closes.
+func (s *Server) ask(ctx context.Context, upstream stream, packet []byte, client io.Writer) {
 	defer upstream.Close()
 	stop := context.AfterFunc(ctx, func() { _ = upstream.Close() })
 	defer stop()
@@ -96,7 +101,7 @@ func (s *Server) cancelAt(ctx context.Context, t target, packet []byte, client i
 	if _, err := upstream.Write(packet); err == nil {
 		_, err = io.Copy(client, upstream)
 		if err != nil && !errors.Is(err, net.ErrClosed) {
-			s.cfg.Logger.Debug("cancel request", "err", err)
+			s.cfg.Logger.Debug("asking the server", "err", err)
 		}
 	}
 }

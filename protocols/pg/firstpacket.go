@@ -2,18 +2,22 @@ package pg
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"time"
 )
 
+var errPacketLength = errors.New("invalid length of startup packet")
+
 // readPacket reads a start-up packet whose first four bytes are there.
 func readPacket(client net.Conn, head [4]byte) ([]byte, error) {
 	n := int(int32(binary.BigEndian.Uint32(head[:])))
-	// As the server: nothing is allocated for a length that is out of range.
+	// As the server: nothing is allocated for a length that is out of range, nor said to a
+	// client that speaks something else.
 	if n < 8 || n > maxStartup {
-		return nil, &startupError{"08P01", "invalid length of startup packet"}
+		return nil, errPacketLength
 	}
 	packet := make([]byte, n)
 	copy(packet, head[:])

@@ -7,7 +7,7 @@ import (
 
 // Limits of the server's on what clients send.
 const (
-	maxStartup = 10000
+	maxStartup = 10004 // with the four bytes of the length itself
 	smallMax   = 10000
 	largeMax   = 0x3fffffff - 1
 )

@@ -74,9 +74,6 @@ type Config struct {
 	// MaxConns and Drain are those of protocols.Serving.
 	MaxConns int
 	Drain    time.Duration
-	// Verifiers finds the SCRAM verifiers of roles, for clients that bind their login to
-	// the proxy's certificate where the server has another; nil means to refuse those.
-	Verifiers Verifiers
 	// SQL classifies statements; nil means one of the server's own. Servers may
 	// share one, and its cache.
 	SQL *policy.SQL
@@ -179,10 +176,7 @@ func (s *Server) session(ctx context.Context, client net.Conn) {
 		start, err = readStartup(packet)
 	}
 	if err != nil {
-		e := new(startupError)
-		if errors.As(err, &e) {
-			s.reject(client, e)
-		}
+		s.notStarted(ctx, client, err)
 		return
 	}
 	if start.replication && !s.cfg.AllowReplication {
@@ -199,6 +193,24 @@ func (s *Server) session(ctx context.Context, client net.Conn) {
 	session := newSession(s, client, upstream, start)
 	session.to, session.greeting = to, greeting
 	session.run(ctx)
+}
+
+// notStarted ends with a client whose start-up packet is wrong.
+func (s *Server) notStarted(ctx context.Context, client net.Conn, err error) {
+	if e := new(serversError); errors.As(err, &e) {
+		upstream, _, err := s.dial(ctx)
+		if err != nil {
+			s.cfg.Logger.Warn("connecting to the server", "upstream", s.cfg.Upstream, "err", err)
+			s.reject(client, s.hosts.unreachable())
+			return
+		}
+		s.ask(ctx, upstream, e.packet, client)
+		lingerClose(client)
+		return
+	}
+	if e := new(startupError); errors.As(err, &e) {
+		s.reject(client, e)
+	}
 }
 
 // reject answers a start-up packet with an error.

@@ -17,7 +17,6 @@ const (
 
 // A startup is what the proxy must know of a client's StartupMessage.
 type startup struct {
-	user     string
 	election string
 	token    string // as the client wrote it
 	readOnly bool   // the client asks to be read-only itself
@@ -48,6 +47,14 @@ func (e *startupError) hint() string {
 		return "The credential is given as fence.election and fence.token."
 	}
 	return ""
+}
+
+// A serversError is a mistake in a StartupMessage that the server answers in its own words:
+// it gets a packet with the same mistake and nothing of the client's else.
+type serversError struct{ packet []byte }
+
+func (e *serversError) Error() string {
+	return fmt.Sprintf("not a startup packet that is understood: %x", e.packet)
 }
 
 var errStartupLayout = errors.New("invalid startup packet layout: expected terminator as last byte")
@@ -83,12 +90,17 @@ func readParams(b []byte) ([][2]string, error) {
 // is taken out whatever its case; ours is the last switch, which beats earlier ones.
 func readStartup(packet []byte) (*startup, error) {
 	version := binary.BigEndian.Uint32(packet[4:])
-	if version>>16 != 3 {
+	switch {
+	case version == codeSSL || version == codeGSS:
+		// Again: to a server that is asked for the first time this says something else.
 		return nil, &startupError{"0A000", fmt.Sprintf("unsupported frontend protocol %d.%d: the proxy speaks 3.0 and later", version>>16, version&0xffff)}
+	case version>>16 != 3:
+		// With nothing behind it: should a server know the version, it learns no user.
+		return nil, &serversError{append(binary.BigEndian.AppendUint32([]byte{0, 0, 0, 9}, version), 0)}
 	}
 	params, err := readParams(packet[8:])
 	if err != nil {
-		return nil, &startupError{"08P01", err.Error()}
+		return nil, &serversError{[]byte{0, 0, 0, 8, 0, 3, 0, 0}}
 	}
 	s := &startup{}
 	var unknown error
@@ -121,9 +133,6 @@ func readStartup(packet []byte) (*startup, error) {
 			// What surely means no the server may well refuse; all else counts as yes.
 			s.replication = s.replication || !isOff(p[1])
 			kept = append(kept, p)
-		case p[0] == "user":
-			s.user = p[1]
-			kept = append(kept, p)
 		case strings.HasPrefix(p[0], "_pq_."):
 			kept = append(kept, p)
 		case !take(strings.ToLower(p[0]), p[1]):
@@ -144,6 +153,9 @@ func readStartup(packet []byte) (*startup, error) {
 		b = append(append(b, p[1]...), 0)
 	}
 	b = append(b, 0)
+	if len(b) > maxStartup {
+		return nil, &startupError{"08P01", fmt.Sprintf("the startup packet is too long: at most %d bytes are left beside what the proxy adds", maxStartup-len(b)+len(packet))}
+	}
 	binary.BigEndian.PutUint32(b, uint32(len(b)))
 	s.packet = b
 	return s, nil

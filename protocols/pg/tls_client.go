@@ -139,7 +139,7 @@ func (s *Server) notBegun(client net.Conn, err error) {
 	s.cfg.Logger.Log(context.Background(), level, "start-up packet", "client", client.RemoteAddr(), "err", err)
 	if e := new(startupError); errors.As(err, &e) {
 		s.reject(client, e)
-	} else if errors.Is(err, errNoTLS) {
+	} else if errors.Is(err, errNoTLS) || errors.Is(err, errPacketLength) {
 		// Without a word, as the server: it could not be understood.
 		lingerClose(client)
 	}
