@@ -14,6 +14,9 @@ type InstallOptions struct {
 	Role string
 	// Login makes a role that is created able to log in, without a password.
 	Login bool
+	// SCRAM also makes the function by which the control role finds the SCRAM verifiers
+	// of roles; it takes a superuser to run that.
+	SCRAM bool
 }
 
 // DefaultRole is the control role's name.
@@ -40,11 +43,15 @@ func InstallSQL(o InstallOptions) (string, error) {
 	if o.Login {
 		login = "LOGIN"
 	}
+	sql := installSQL
+	if o.SCRAM {
+		sql += scramSQL
+	}
 	return strings.NewReplacer(
 		":role:", pgx.Identifier{o.Role}.Sanitize(),
 		":name:", quote(o.Role),
 		":login:", login,
-	).Replace(installSQL), nil
+	).Replace(sql), nil
 }
 
 const installSQL = `-- fenceproxy: the fence of this cluster. Run it in the control database.

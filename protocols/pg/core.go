@@ -20,6 +20,9 @@ import (
 //  3. Each client message that goes upstream, changed or not, is answered as the server
 //     answers it; what the proxy asks for itself is never seen by the client.
 //  4. The client gets at most one FATAL, and nothing after it.
+//  5. Where the proxy stands in the middle of a SCRAM exchange, it proves nothing to the server
+//     that the client did not prove to it, and the client's login is over only after the
+//     server proved itself too.
 type core struct {
 	sql           *policy.SQL
 	nonce         string // begins every marker
@@ -57,6 +60,7 @@ type core struct {
 	track    tracker
 	status   byte // of the last ReadyForQuery
 	pid      uint32
+	asked    bool // the server waits for a client's answer to authenticate
 	authOK   bool
 	readOnly reported // default_transaction_read_only
 	unsafe   bool     // client_encoding hides ASCII, or once did
@@ -69,6 +73,12 @@ type core struct {
 	resetUnnamed bool // the unnamed prepared statement is one
 	resetNamed   bool // a named one may be
 
+	// Authentication.
+	channels channels
+	newNonce func() string // of an exchange
+	sasl     saslState
+	middle   *middle // while there is one
+
 	ending   []byte // a FATAL for the client, to be sent at the next boundary
 	ended    bool   // the client got its last message
 	stopping bool   // end when the session is at rest
@@ -78,7 +88,7 @@ type core struct {
 type phase uint8
 
 const (
-	login    phase = iota // authentication goes through untouched
+	login    phase = iota // authentication goes through; scram.go says how
 	settling              // logged in; the credential is being settled
 	ready
 )
@@ -114,12 +124,13 @@ type injection struct {
 type next uint8
 
 const (
-	again next = iota // call again with the rest
-	read              // read more, at least to need bytes
-	wait              // wait until the core changed, then call again
-	admit             // admit core.credential and bind; then bound or notBound
-	ask               // find out whether the session was severed; then severed
-	stop              // no more from this side
+	again  next = iota // call again with the rest
+	read               // read more, at least to need bytes
+	wait               // wait until the core changed, then call again
+	admit              // admit core.credential and bind; then bound or notBound
+	ask                // find out whether the session was severed; then severed
+	verify             // look up the role's SCRAM verifier; then verified
+	stop               // no more from this side
 )
 
 // A step says what to do with a side's bytes: forward pass bytes, forget drop bytes, then
@@ -210,7 +221,10 @@ func (c *core) end(r report) {
 }
 
 // finish says that the server's side is over.
-func (c *core) finish() { c.ended = true }
+func (c *core) finish() {
+	c.ended = true
+	c.forget()
+}
 
 // over says that the client's bytes matter no more.
 func (c *core) over() bool { return c.ended || c.ending != nil }

@@ -35,11 +35,24 @@ func (c *core) client(in []byte) step {
 		}
 		typ, n := header(rest)
 		if c.phase != ready {
+			if c.mustLogIn(typ) {
+				// The server says at the type alone what it expected. Nothing of the body goes upstream.
+				return step{pass: i, write: []byte{typ, 0, 0, 0, 4}, next: stop}
+			}
 			if !c.mayLogIn(typ) {
 				return step{pass: i, next: wait}
 			}
 			if n < 4 || n > maxAuthMessage {
-				return step{pass: i, next: stop}
+				// The server refuses it at the header, in words of its own.
+				c.out = append(c.out[:0], rest[:5]...)
+				return step{pass: i, write: c.out, next: stop}
+			}
+			if typ == 'p' {
+				if s, done := c.answered(rest, 1+n); !done {
+					s.pass += i
+					return s
+				}
+				c.asked = false
 			}
 			i += 5
 			c.cBody = n - 4
@@ -67,6 +80,11 @@ const maxAuthMessage = 65535
 // others wait: no statement goes upstream before the credential is settled.
 func (c *core) mayLogIn(typ byte) bool {
 	return c.phase == login && (typ == 'p' && !c.authOK || typ == 'X')
+}
+
+// mustLogIn says whether a message comes where the server waits for an answer to authenticate.
+func (c *core) mustLogIn(typ byte) bool {
+	return c.phase == login && c.asked && (c.sasl <= offered || c.sasl == challenged) && typ != 'p' && typ != 'X'
 }
 
 // badHeader is a header that the server refuses: of an unknown type, with no body, or of

@@ -31,6 +31,9 @@ func (c *core) server(in []byte) step {
 			c.ended = true
 			return step{pass: i, drop: len(in) - i, write: c.ending, next: stop}
 		}
+		if c.ended {
+			return step{pass: i, drop: len(in) - i, next: read, need: 1} // until it closes
+		}
 		rest := in[i:]
 		if len(rest) < 5 {
 			return step{pass: i, next: read, need: 5}
@@ -98,9 +101,7 @@ func (c *core) look(typ byte, msg []byte) (step, bool) {
 	body := msg[5:]
 	switch typ {
 	case 'R':
-		if len(body) >= 4 && binary.BigEndian.Uint32(body) == 0 {
-			c.authOK = true
-		}
+		return c.authentication(msg, body)
 	case 'K':
 		if len(body) >= 4 {
 			c.pid = binary.BigEndian.Uint32(body)

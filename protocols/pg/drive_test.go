@@ -16,6 +16,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/policy"
+	"github.com/fenceproxy/fenceproxy/protocols/pg/internal/scram"
 )
 
 // A driver carries out a core's steps with buffers in the place of connections.
@@ -27,13 +28,18 @@ type driver struct {
 	serverOver bool
 	decisions  []string // answers to admit and ask, in order
 	asked      int
+	verifier   string // answers verify
+	verifies   int
+	same       bool // what verified said
 	steps      int
 }
 
 var testToken = "0123456789abcdef-token"
 
 func newDriver() *driver {
-	return &driver{c: &core{sql: policy.NewSQL(0), nonce: markerPrefix + "00112233aabbccdd_", maxInspect: 4096,
+	nonces := 0
+	newNonce := func() string { nonces++; return fmt.Sprintf("nonce%d", nonces) }
+	return &driver{c: &core{newNonce: newNonce, sql: policy.NewSQL(0), nonce: markerPrefix + "00112233aabbccdd_", maxInspect: 4096,
 		election: "orders", elections: func(id string) bool { return id != "forbidden" }}}
 }
 
@@ -135,6 +141,10 @@ func (d *driver) turnServer() {
 			} else {
 				d.up = append(d.up, d.c.bound(testTerm(), true)...)
 			}
+		case verify:
+			d.verifies++
+			v, _ := scram.ParseVerifier(d.verifier)
+			d.same = d.c.verified(v)
 		case ask:
 			d.down = append(d.down, d.c.severed(d.decide())...)
 		case stop:

@@ -74,6 +74,9 @@ type Config struct {
 	// MaxConns and Drain are those of protocols.Serving.
 	MaxConns int
 	Drain    time.Duration
+	// Verifiers finds the SCRAM verifiers of roles, for clients that bind their login to
+	// the proxy's certificate where the server has another; nil means to refuse those.
+	Verifiers Verifiers
 	// SQL classifies statements; nil means one of the server's own. Servers may
 	// share one, and its cache.
 	SQL *policy.SQL

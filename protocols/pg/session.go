@@ -57,6 +57,7 @@ func newSession(srv *Server, client net.Conn, upstream stream, start *startup) *
 			allowPrepared: cfg.AllowPreparedTransactions, replication: start.replication, election: cfg.DefaultElection,
 			elections:   func(id string) bool { return len(cfg.Elections) == 0 || slices.Contains(cfg.Elections, id) },
 			wishAtStart: start.readOnly, wish: start.readOnly,
+			channels: channelsOf(certOf(client), certOf(upstream), cfg.Verifiers != nil), newNonce: newNonce,
 		},
 	}
 	s.changed.L = &s.mu
@@ -238,13 +239,24 @@ func (s *session) pumpClient(ctx context.Context) {
 		case admit:
 			s.admitLater(ctx)
 		case stop:
-			if !s.isOver() {
+			if !s.hasLastWord() {
 				_ = s.upstream.CloseWrite()
 			}
 			_, _ = io.Copy(io.Discard, s.client)
 			return
 		}
 	}
+}
+
+// hasLastWord says whether the session ends by the proxy's will, and sees to it that the
+// client is told.
+func (s *session) hasLastWord() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.core.ending != nil && !s.core.ended {
+		s.wake()
+	}
+	return s.core.over()
 }
 
 func (s *session) isOver() bool {
@@ -298,6 +310,8 @@ func (s *session) pumpServer(ctx context.Context) {
 			if !s.settle(ctx) {
 				return
 			}
+		case verify:
+			s.verify(ctx)
 		case ask:
 			r := s.whySevered(ctx)
 			s.mu.Lock()

@@ -17,6 +17,7 @@ const (
 
 // A startup is what the proxy must know of a client's StartupMessage.
 type startup struct {
+	user     string
 	election string
 	token    string // as the client wrote it
 	readOnly bool   // the client asks to be read-only itself
@@ -132,6 +133,9 @@ func readStartup(packet []byte) (*startup, error) {
 		case p[0] == "replication":
 			// What surely means no the server may well refuse; all else counts as yes.
 			s.replication = s.replication || !isOff(p[1])
+			kept = append(kept, p)
+		case p[0] == "user":
+			s.user = p[1]
 			kept = append(kept, p)
 		case strings.HasPrefix(p[0], "_pq_."):
 			kept = append(kept, p)
