@@ -19,6 +19,9 @@ type Backend struct {
 	// Addr is the local address of the proxy's upstream connection; the zero value
 	// means a Unix socket.
 	Addr netip.AddrPort
+	// Listener is, for a Unix socket, the process id of who listens on it. Zero means
+	// that it is not known: the process cannot be bound then.
+	Listener int
 }
 
 // A Bound is a bound session.
@@ -54,11 +57,15 @@ func (f *Fence) Bind(ctx context.Context, b Backend, t guard.Term, r guard.Recor
 	if r.State != guard.Severed || r.Highest != t.Number || r.Holder != t.Digest {
 		return refuse(guard.FenceUnavailable, "the record is not the term's, severed", guard.ErrConflict)
 	}
+	mine, err := b.isMine()
+	if err != nil {
+		return refuse(guard.Unseverable, "", err)
+	}
 	// INVARIANT: the gate is taken by a statement of its own, so that the next one's
 	// snapshot sees every raise that committed before, and no raise commits until the
 	// bind can be seen.
 	results, err := f.transact(ctx, `SET LOCAL synchronous_commit = off`,
-		`LOCK TABLE fenceproxy.gate IN ROW SHARE MODE`, bindSQL(b, t, r))
+		`LOCK TABLE fenceproxy.gate IN ROW SHARE MODE`, bindSQL(b, mine, t, r))
 	if err != nil {
 		return refuse(guard.FenceUnavailable, "", err)
 	}
@@ -68,7 +75,7 @@ func (f *Fence) Bind(ctx context.Context, b Backend, t guard.Term, r guard.Recor
 	}
 	row := res.Rows[0]
 	is := func(i int) bool { return string(row[i]) == "t" }
-	bound, fence, mayAll, present, visible, client, mine, super, prepared :=
+	bound, fence, mayAll, present, visible, client, own, super, prepared :=
 		is(0), is(1), is(2), is(3), is(4), is(5), is(6), is(7), is(8)
 	switch {
 	case !mayAll || present && !visible:
@@ -77,7 +84,7 @@ func (f *Fence) Bind(ctx context.Context, b Backend, t guard.Term, r guard.Recor
 		return refuse(guard.FenceUnavailable, "", guard.ErrConflict)
 	case !present || !client:
 		return refuse(guard.Unseverable, fmt.Sprintf("server process %d", b.PID), ErrGone)
-	case !mine:
+	case !own:
 		return refuse(guard.Unseverable, fmt.Sprintf("server process %d is connected to %s, the proxy's socket is %s",
 			b.PID, row[9], b.socket()), ErrPooler)
 	case super:
@@ -99,7 +106,7 @@ const startLayout = "2006-01-02 15:04:05.999999"
 // The role is that of the login: SET ROLE and SET SESSION AUTHORIZATION do not hide
 // a superuser. A row of the same process is of an older term that this process had,
 // whose connections a sever has ended, or of an earlier process with that number.
-func bindSQL(b Backend, t guard.Term, r guard.Record) string {
+func bindSQL(b Backend, mine string, t guard.Term, r guard.Record) string {
 	return fmt.Sprintf(`WITH v AS MATERIALIZED (
 		SELECT EXISTS (SELECT FROM fenceproxy.fence WHERE %[1]s) AS fence,
 			%[2]s AS rights,
@@ -123,17 +130,18 @@ func bindSQL(b Backend, t guard.Term, r guard.Record) string {
 	SELECT EXISTS (SELECT FROM b), fence, rights, present, backend_start IS NOT NULL, client, mine, super,
 		pg_catalog.current_setting('max_prepared_transactions')::int > 0, peer,
 		pg_catalog.to_char(backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')
-	FROM v`, isRecord(t.Election, r), rights, b.isMine(), b.PID, quote(t.Election), t.Number, bytea(t.Digest[:]))
+	FROM v`, isRecord(t.Election, r), rights, mine, b.PID, quote(t.Election), t.Number, bytea(t.Digest[:]))
 }
 
 // isMine is the SQL condition that the process is connected to the proxy's own socket.
 // A pooler's connection to the server is another one.
-func (b Backend) isMine() string {
+func (b Backend) isMine() (string, error) {
 	if !b.Addr.IsValid() {
-		return "coalesce(a.client_addr IS NULL AND a.client_port = -1, false)"
+		started, err := b.prove()
+		return "coalesce(a.client_addr IS NULL AND a.client_port = -1 AND " + started + ", false)", err
 	}
 	return fmt.Sprintf("coalesce(a.client_addr = '%s'::pg_catalog.inet AND a.client_port = %d, false)",
-		b.Addr.Addr().Unmap().WithZone(""), b.Addr.Port())
+		b.Addr.Addr().Unmap().WithZone(""), b.Addr.Port()), nil
 }
 
 func (b Backend) socket() string {

@@ -3,7 +3,6 @@ package pgfence_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -101,11 +100,7 @@ type session struct{ *pgx.Conn }
 func (c *cluster) session(t testing.TB, user string) session { return session{c.connect(t, user)} }
 
 func (s session) backend() pgfence.Backend {
-	b := pgfence.Backend{PID: s.PgConn().PID()}
-	if a, ok := s.PgConn().Conn().LocalAddr().(*net.TCPAddr); ok {
-		b.Addr = a.AddrPort()
-	}
-	return b
+	return pgfence.BackendOf(s.PgConn().PID(), s.PgConn().Conn())
 }
 
 func (s session) Write(ctx context.Context) error {
@@ -170,7 +165,8 @@ func TestBindRefuses(t *testing.T) {
 		{"superuser in disguise", super.backend(), pgfence.ErrSuperuser, guard.Unseverable},
 		{"other port", pgfence.Backend{PID: good.PID, Addr: port}, pgfence.ErrPooler, guard.Unseverable},
 		{"other address", pgfence.Backend{PID: good.PID, Addr: host}, pgfence.ErrPooler, guard.Unseverable},
-		{"not a Unix socket", pgfence.Backend{PID: good.PID}, pgfence.ErrPooler, guard.Unseverable},
+		{"nobody knows who listens", pgfence.Backend{PID: good.PID}, pgfence.ErrUnproven, guard.Unseverable},
+		{"not a Unix socket", pgfence.Backend{PID: good.PID, Listener: c.p.PID()}, pgfence.ErrPooler, guard.Unseverable},
 		{"no such process", pgfence.Backend{PID: 1 << 30, Addr: good.Addr}, pgfence.ErrGone, guard.Unseverable},
 		{"no client's process", pgfence.Backend{PID: checkpointer, Addr: good.Addr}, pgfence.ErrGone, guard.Unseverable},
 	} {
@@ -192,25 +188,6 @@ func TestBindRefuses(t *testing.T) {
 	good.Addr = netip.AddrPortFrom(netip.AddrFrom16(good.Addr.Addr().As16()), good.Addr.Port())
 	_, err = f.Bind(t.Context(), good, x, r)
 	must(t, err)
-}
-
-func TestBindByUnixSocket(t *testing.T) {
-	c := install(t, testenv.Postgres(t, servers.PostgresOptions{}))
-	f := c.fence(t, pgfence.DefaultRole)
-	x, _ := guardtest.Term("e", 7)
-	r := guardtest.Record(x, guard.Severed, 1)
-	must(t, f.Swap(t.Context(), "e", guard.Record{}, r))
-	conn, err := pgx.Connect(t.Context(), fmt.Sprintf("host=%s port=%d user=app dbname=postgres", c.p.Dir, c.p.Port()))
-	must(t, err)
-	defer func() { _ = conn.Close(context.Background()) }()
-	b, err := f.Bind(t.Context(), session{conn}.backend(), x, r)
-	must(t, err)
-	if b.PreparedTransactions {
-		t.Error("the server allows no prepared transactions")
-	}
-	if _, err := f.Bind(t.Context(), c.session(t, "app").backend(), x, r); err != nil {
-		t.Error(err)
-	}
 }
 
 // A pooler or a relay has another socket than the proxy's.

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
@@ -53,7 +54,7 @@ func NewProber(dsn string) (*Prober, error) {
 }
 
 // Probe asks the server at addr (ip:port). host is the name that TLS certificates are
-// checked for.
+// checked for; where it is empty, addr is a Unix socket.
 func (p *Prober) Probe(ctx context.Context, host, addr string) (Kind, error) {
 	conn, kept, err := p.take(ctx, host, addr)
 	if err != nil {
@@ -106,6 +107,15 @@ func (p *Prober) give(addr string, conn *pgx.Conn) {
 }
 
 func (p *Prober) connect(ctx context.Context, host, addr string) (*pgx.Conn, error) {
+	if host == "" {
+		c := p.config.Copy()
+		c.Host, c.TLSConfig, c.Fallbacks = filepath.Dir(addr), nil, nil
+		c.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", addr)
+		}
+		return pgx.ConnectConfig(ctx, c)
+	}
 	_, portText, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, err

@@ -3,8 +3,6 @@ package pg
 import (
 	"context"
 	"errors"
-	"net"
-	"net/netip"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/election"
@@ -88,7 +86,7 @@ func (s *session) admit(ctx context.Context) *guard.Refusal {
 	if r != nil {
 		return r
 	}
-	backend := pgfence.Backend{PID: s.core.pid, Addr: localAddr(s.upstream)}
+	backend := pgfence.BackendOf(s.core.pid, s.upstream)
 	for try := range bindTries {
 		var p Permit
 		p, err := s.cfg.Guard.Admit(ctx, cred)
@@ -164,14 +162,4 @@ func (s *session) whySevered(ctx context.Context) *guard.Refusal {
 	case <-ctx.Done():
 		return nil
 	}
-}
-
-// localAddr is where a connection comes from; the zero value means a Unix socket.
-func localAddr(c net.Conn) netip.AddrPort {
-	a, ok := c.LocalAddr().(*net.TCPAddr)
-	if !ok {
-		return netip.AddrPort{}
-	}
-	ap := a.AddrPort()
-	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
 }

@@ -36,7 +36,8 @@ const (
 
 // A Prober finds out what a server is; *pgfence.Prober is one.
 type Prober interface {
-	// Probe asks the server at addr (ip:port), of a host that was configured as host.
+	// Probe asks the server at addr (ip:port), of a host that was configured as host;
+	// or, where host is empty, at the Unix socket addr.
 	Probe(ctx context.Context, host, addr string) (pgfence.Kind, error)
 }
 
@@ -184,7 +185,11 @@ func (h *hosts) kind(ctx context.Context, t target) (pgfence.Kind, error) {
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
 	defer cancel()
 	start := time.Now()
-	p.kind, p.err = h.prober.Probe(asking, t.host, t.addr)
+	addr := t.addr
+	if path, ok := SocketPath(addr); ok {
+		addr = path
+	}
+	p.kind, p.err = h.prober.Probe(asking, t.host, addr)
 	// Where an answer took long, the next is not asked for at once.
 	p.until = time.Now().Add(max(probeTTL, time.Since(start)))
 	close(p.done)

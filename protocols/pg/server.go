@@ -27,8 +27,9 @@ const (
 
 // Config says what a Server serves.
 type Config struct {
-	// Upstream is the server's host:port. Several, with commas between, are tried in
-	// this order, and every address of a name in turn.
+	// Upstream is the server's host:port, or its Unix socket (SocketPath says how those
+	// are named). Several, with commas between, are tried in this order, and every
+	// address of a name in turn.
 	Upstream string
 	// TargetSessionAttrs is the kind of server that sessions go to; the zero value means
 	// any. A Prober tells which is which; with several servers and none of it, the first

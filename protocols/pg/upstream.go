@@ -20,8 +20,8 @@ type stream interface {
 // A target is where one server can be reached: an address, and the name that its host
 // was configured by.
 type target struct {
-	host string // as configured, without the port
-	addr string // host:port to be dialled
+	host string // as configured, without the port; empty for a Unix socket
+	addr string // host:port to be dialled, or a Unix socket as it was configured
 }
 
 // parseHosts splits a list of host:port with commas between.
@@ -29,6 +29,10 @@ func parseHosts(list string) ([]target, error) {
 	var hosts []target
 	for addr := range strings.SplitSeq(list, ",") {
 		addr = strings.TrimSpace(addr)
+		if _, ok := SocketPath(addr); ok {
+			hosts = append(hosts, target{"", addr})
+			continue
+		}
 		host, port, err := net.SplitHostPort(addr)
 		if err != nil {
 			return nil, fmt.Errorf("upstream: %w", err)
@@ -74,7 +78,11 @@ func (s *Server) dial(ctx context.Context) (stream, target, error) {
 // dialAs connects to one server, encrypted or not.
 func (s *Server) dialAs(ctx context.Context, t target, want encryption) (stream, error) {
 	d := net.Dialer{Timeout: s.cfg.DialTimeout}
-	c, err := d.DialContext(ctx, "tcp", t.addr)
+	network, addr := "tcp", t.addr
+	if path, ok := SocketPath(t.addr); ok {
+		network, addr = "unix", path
+	}
+	c, err := d.DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -88,6 +96,9 @@ func (s *Server) dialAs(ctx context.Context, t target, want encryption) (stream,
 
 // resolve returns the addresses of a host, in the resolver's order.
 func resolve(ctx context.Context, t target) ([]target, error) {
+	if t.host == "" {
+		return []target{t}, nil
+	}
 	host, port, err := net.SplitHostPort(t.addr)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package pgfence
+
+import "net"
+
+// listenerOf is not known here.
+func listenerOf(net.Conn) int { return 0 }
