@@ -13,6 +13,7 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/internal/config"
+	"github.com/fenceproxy/fenceproxy/protocols/pg"
 )
 
 type checkCmd struct {
@@ -117,10 +118,11 @@ func (c *checkCmd) listener(ctx context.Context, l *config.Listener, r *checkRep
 	default:
 		r.warn("Fine if a fenceproxy runs there already; else end what does, or choose another address.", "%s: cannot listen on %s: %v", l.Name, l.Listen, errors.Unwrap(err))
 	}
-	if err := askUpstream(ctx, l, c.Timeout); err != nil {
-		r.fail(upstreamFix(l), "%s: upstream %s: %v", l.Name, l.Upstream, err)
+	checkTLS(l, r)
+	if how, err := askUpstream(ctx, l, c.Timeout); err != nil {
+		r.fail(upstreamFix(l, err), "%s: upstream %s: %v", l.Name, l.Upstream, err)
 	} else {
-		r.ok("%s: upstream %s answers as %s", l.Name, l.Upstream, l.Protocol)
+		r.ok("%s: upstream %s answers as %s%s", l.Name, l.Upstream, l.Protocol, how)
 	}
 	if u, err := url.Parse(l.Control.Reveal()); err == nil && !sameServer(u, l) {
 		r.warn("They must lead to the same server, or every bind is refused.", "%s: control leads to %s, upstream to %s", l.Name, u.Host, l.Upstream)
@@ -176,6 +178,13 @@ func (c *checkCmd) fence(ctx context.Context, l *config.Listener, r *checkReport
 
 // sameServer reports whether control and upstream seem to be one server.
 func sameServer(control *url.URL, l *config.Listener) bool {
+	if path, ok := pg.SocketPath(l.Upstream); ok {
+		return sameSocket(control, path)
+	}
+	if control.Hostname() == "" { // a Unix socket's
+		host, _, err := net.SplitHostPort(l.Upstream)
+		return err == nil && isLoopback(host)
+	}
 	port := control.Port()
 	if port == "" {
 		port = map[bool]string{true: "5432", false: "6379"}[l.Protocol == config.Postgres]
@@ -184,34 +193,45 @@ func sameServer(control *url.URL, l *config.Listener) bool {
 	if err != nil || port != upstreamPort {
 		return false
 	}
-	loopback := func(h string) bool { return h == "localhost" || net.ParseIP(h).IsLoopback() }
-	return control.Hostname() == host || loopback(control.Hostname()) && loopback(host)
+	return control.Hostname() == host || isLoopback(control.Hostname()) && isLoopback(host)
 }
 
-func upstreamFix(l *config.Listener) string {
-	return fmt.Sprintf("Start the server, or correct upstream of the listener at %v.", l.Pos)
+func isLoopback(h string) bool { return h == "localhost" || net.ParseIP(h).IsLoopback() }
+
+// sameSocket reports whether control may lead to the server of the socket at path.
+func sameSocket(control *url.URL, path string) bool {
+	q := control.Query()
+	dir, port := q.Get("host"), q.Get("port")
+	if dir == "" {
+		return isLoopback(control.Hostname())
+	}
+	if port == "" {
+		port = "5432"
+	}
+	theirs, ok := pg.SocketPath(dir + ":" + port)
+	return ok && theirs == path
 }
 
-// askUpstream says hello in the listener's protocol, as somebody who may not log in.
-func askUpstream(ctx context.Context, l *config.Listener, timeout time.Duration) error {
+// askUpstream says hello in the listener's protocol, as somebody who may not log in. how
+// is what there is to say about the connection.
+func askUpstream(ctx context.Context, l *config.Listener, timeout time.Duration) (how string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	if l.Protocol == config.Postgres {
+		return askPostgres(ctx, l, timeout)
+	}
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", l.Upstream)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer conn.Close()
 	if at, ok := ctx.Deadline(); ok {
 		if err := conn.SetDeadline(at); err != nil {
-			return err
+			return "", err
 		}
 	}
-	if l.Protocol == config.Postgres {
-		// SSLRequest: any Postgres answers with one letter.
-		return hello(conn, "\x00\x00\x00\x08\x04\xd2\x16\x2f", "SN", l.Protocol)
-	}
-	return hello(conn, "*1\r\n$4\r\nPING\r\n", "+-", l.Protocol)
+	return "", hello(conn, "*1\r\n$4\r\nPING\r\n", "+-", l.Protocol)
 }
 
 // hello sends bytes and wants the answer to begin with one of the letters.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/internal/config"
 	"github.com/fenceproxy/fenceproxy/protocols/pg"
 	"github.com/fenceproxy/fenceproxy/protocols/resp"
+	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
 )
 
 // A proxy is one listener with what stands behind it.
@@ -25,6 +27,7 @@ type proxy struct {
 	listener net.Listener
 	wire     wire
 	fence    fence
+	certs    []tlsconf.Reloader // whose files are watched
 	// ends undoes what was opened, last first.
 	ends []func()
 }
@@ -64,8 +67,18 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 			return nil, err
 		}
 		p.ends = append(p.ends, f.Close)
+		down, up, err := openTLS(l)
+		if err != nil {
+			return nil, err
+		}
+		if down != nil {
+			p.certs = append(p.certs, down)
+		}
+		p.certs = append(p.certs, up)
 		p.wire, err = pg.New(pg.Config{
 			Upstream:        l.Upstream,
+			TLS:             down,
+			UpstreamTLS:     up,
 			Guard:           pgAdmitter{l, pg.Admit(newGuard(f))},
 			Binder:          f,
 			DefaultElection: l.Election,
@@ -166,8 +179,15 @@ func (p *proxy) close() {
 // warn logs what would keep the fence from working, so that nobody learns it from
 // the first refused write. It is no reason not to start: what is missing may come.
 func (p *proxy) warn(ctx context.Context) {
-	if err := askUpstream(ctx, p.Listener, startTimeout); err != nil && ctx.Err() == nil {
-		p.log.Warn("check: the upstream does not answer as it should", "upstream", p.Upstream, "err", err, "fix", upstreamFix(p.Listener))
+	for _, c := range p.certs {
+		if leaf := c.Leaf(); leaf != nil {
+			if what := validity(leaf, time.Now()); what != "" {
+				p.log.Warn("check: a certificate", "file", c.String(), "is", what, "until", leaf.NotAfter)
+			}
+		}
+	}
+	if _, err := askUpstream(ctx, p.Listener, startTimeout); err != nil && ctx.Err() == nil {
+		p.log.Warn("check: the upstream does not answer as it should", "upstream", p.Upstream, "err", err, "fix", upstreamFix(p.Listener, err))
 	}
 	asking, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

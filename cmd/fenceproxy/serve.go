@@ -8,12 +8,17 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/internal/config"
+	"github.com/fenceproxy/fenceproxy/protocols"
+	"github.com/fenceproxy/fenceproxy/protocols/pg"
+	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
 )
 
 type serveCmd struct {
@@ -22,7 +27,7 @@ type serveCmd struct {
 
 // Help has examples.
 func (serveCmd) Help() string {
-	return `Runs until SIGTERM or SIGINT, then lets sessions end; a second signal ends it at once. docs/configuration.md describes the file.
+	return `Runs until SIGTERM or SIGINT, then lets sessions end; a second signal ends it at once. SIGHUP reads certificates and their keys again, which happens by itself within ten seconds too. docs/configuration.md describes the file.
 
 Examples:
 
@@ -79,6 +84,14 @@ func serveAll(ctx context.Context, cfg *config.Config, b election.Backend, proxi
 	var wg sync.WaitGroup
 	errs := make([]error, len(proxies))
 	wg.Go(func() { warnOfElections(ctx, cfg, b, log) })
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	var certs []tlsconf.Reloader
+	for _, p := range proxies {
+		certs = append(certs, p.certs...)
+	}
+	wg.Go(func() { tlsconf.Watch(ctx, 0, hangup, log, certs...) })
 	for i, p := range proxies {
 		wg.Go(func() { p.warn(ctx) })
 		wg.Go(func() {
@@ -131,8 +144,14 @@ func flatten(_ []string, a slog.Attr) slog.Attr {
 
 // listen opens a listener's address.
 func listen(ctx context.Context, l *config.Listener) (net.Listener, error) {
-	var lc net.ListenConfig
-	ln, err := lc.Listen(ctx, "tcp", l.Listen)
+	var ln net.Listener
+	var err error
+	if path, ok := pg.SocketPath(l.Listen); ok {
+		ln, err = protocols.ListenUnix(ctx, path, l.SocketMode)
+	} else {
+		var lc net.ListenConfig
+		ln, err = lc.Listen(ctx, "tcp", l.Listen)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%v: listener %s: %w", l.Pos, l.Name, err)
 	}

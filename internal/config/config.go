@@ -8,10 +8,12 @@ package config
 
 import (
 	"fmt"
+	"io/fs"
 	"strings"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
 )
 
 // A Config is a configuration without mistakes, defaults filled in.
@@ -65,8 +67,15 @@ type Listener struct {
 	// Name is for logs and messages; unique.
 	Name     string
 	Protocol Protocol
-	// Listen and Upstream are host:port.
+	// Listen and Upstream are host:port; Postgres's may be a Unix socket too, as
+	// pg.SocketPath reads it.
 	Listen, Upstream string
+	// SocketMode is who may connect to a Unix socket that is listened on.
+	SocketMode fs.FileMode
+	// TLS is what clients are offered; nil offers none. UpstreamTLS is how the server
+	// is connected to (Postgres only).
+	TLS         *tlsconf.ServerOptions
+	UpstreamTLS *tlsconf.ClientOptions
 	// Control is the URL of the control connection: the server behind Upstream,
 	// with the role that may raise the fence and end connections.
 	Control Secret

@@ -112,7 +112,7 @@ func (r *reader) listener(o *object, others []Listener) Listener {
 	}
 	if f := o.need("listen", "the host:port that clients connect to"); f != nil {
 		l.Pos = f.pos
-		l.Listen = f.address(true)
+		l.Listen = f.addressOrSocket(true, l.Protocol)
 		for _, other := range others {
 			if l.Listen != "" && other.Listen == l.Listen && !strings.HasSuffix(l.Listen, ":0") {
 				f.mistake("%s is already the address of listener %s on line %d", l.Listen, other.Name, other.Pos.Line)
@@ -120,7 +120,7 @@ func (r *reader) listener(o *object, others []Listener) Listener {
 		}
 	}
 	if f := o.need("upstream", "the host:port of the server behind it"); f != nil {
-		l.Upstream = f.address(false)
+		l.Upstream = f.addressOrSocket(false, l.Protocol)
 		if l.Upstream != "" && l.Upstream == l.Listen {
 			f.mistake("is the listener's own address")
 		}
@@ -136,6 +136,7 @@ func (r *reader) listener(o *object, others []Listener) Listener {
 		l.Control = NewSecret(control)
 	}
 	r.elections(o, &l)
+	r.encryption(o, &l)
 	if f := o.take("max_conns"); f != nil {
 		l.MaxConns = f.number(1, 1_000_000)
 	}
@@ -284,7 +285,7 @@ func (f *field) url(s string, schemes ...string) {
 		f.mistake("a URL of scheme %q: must be one of %s%s", u.Scheme, strings.Join(schemes, ", "), hint)
 		return
 	}
-	if u.Host == "" {
+	if u.Host == "" && !(strings.HasPrefix(u.Scheme, "postgres") && u.Query().Get("host") != "") { // a Unix socket's
 		f.mistake("names no host")
 	}
 }

@@ -5,7 +5,9 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
@@ -17,9 +19,12 @@ type tlsError struct{ err error }
 func (e *tlsError) Error() string { return "TLS with the server: " + e.err.Error() }
 func (e *tlsError) Unwrap() error { return e.err }
 
+// ErrTLSRefused: the server does not offer TLS, and the mode wants it.
+var ErrTLSRefused = errors.New("it does not offer TLS (ssl=off)")
+
 var (
-	errTLSRefused = errors.New("it does not offer TLS (ssl=off)")
-	errTLSAnswer  = errors.New("it answered the request for TLS with an error, or is no Postgres server")
+	errTLSAnswer = errors.New("it answered the request for TLS with an error, or is no Postgres server")
+	errNoAnswer  = errors.New("accepts connections but does not answer as a Postgres server")
 )
 
 // How one connection to the server is encrypted.
@@ -90,7 +95,7 @@ func (s *Server) handshake(c stream, host string, want encryption) (stream, erro
 	case answer[0] == 'N' && want == preferTLS:
 		return c, nil
 	case answer[0] == 'N':
-		return nil, errTLSRefused
+		return nil, ErrTLSRefused
 	default:
 		return nil, errTLSAnswer
 	}
@@ -168,4 +173,58 @@ func (s *Server) greet(ctx context.Context, up stream, packet []byte) (got []byt
 		}
 	}
 	return got, false
+}
+
+// Reach connects to a server as a session would, and ends there: what it answers says that
+// it is a Postgres. The state is nil where sessions begin without TLS.
+func Reach(ctx context.Context, upstream string, t *tlsconf.Client, timeout time.Duration) (*tls.ConnectionState, error) {
+	hosts, err := parseHosts(upstream)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: Config{UpstreamTLS: t, DialTimeout: timeout, Logger: slog.New(slog.DiscardHandler)}}
+	var state *tls.ConnectionState
+	var errs []error
+	for _, h := range hosts {
+		c, err := s.dialTarget(ctx, h)
+		if err == nil {
+			if t, ok := c.(*tlsStream); ok {
+				is := t.ConnectionState()
+				state = &is
+			} else {
+				_ = c.Close()
+				c, err = s.askForTLS(ctx, h)
+			}
+		}
+		if err == nil {
+			_ = c.Close()
+			return state, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// askForTLS asks and does not go on: any Postgres answers with one letter.
+func (s *Server) askForTLS(ctx context.Context, t target) (stream, error) {
+	c, err := s.dialAs(ctx, t, plaintext)
+	if err != nil {
+		return nil, err
+	}
+	_ = c.SetDeadline(time.Now().Add(s.cfg.DialTimeout))
+	var answer [1]byte
+	_, err = c.Write(binary.BigEndian.AppendUint32([]byte{0, 0, 0, 8}, codeSSL))
+	if err == nil {
+		_, err = io.ReadFull(c, answer[:])
+	}
+	switch {
+	case err != nil:
+		err = fmt.Errorf("%w: %w", errNoAnswer, err)
+	case answer[0] != 'S' && answer[0] != 'N':
+		err = errNoAnswer
+	default:
+		return c, nil
+	}
+	_ = c.Close()
+	return nil, err
 }

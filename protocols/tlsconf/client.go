@@ -40,24 +40,32 @@ type clientFiles struct {
 	rootsOf []*x509.Certificate
 }
 
-// OpenClient reads the files.
-func OpenClient(o ClientOptions) (*Client, error) {
-	bad := func(why string) (*Client, error) { return nil, fmt.Errorf("%w: %s", ErrOptions, why) }
+// Check says what does not fit together, without looking at the files.
+func (o ClientOptions) Check() error {
+	bad := func(why string) error { return fmt.Errorf("%w: %s", ErrOptions, why) }
 	switch {
 	case !slices.Contains(Modes, o.Mode):
 		return bad(fmt.Sprintf("%q is not a mode", o.Mode))
 	case (o.Cert == "") != (o.Key == ""):
 		return bad("a certificate and its key belong together")
-	case o.Mode == Disable && (o.Cert != "" || o.ServerName != ""):
-		return bad("without TLS nothing is verified, and no certificate shown")
+	case o.Mode == Disable && o.Cert != "":
+		return bad("without TLS no certificate is shown")
 	case o.CA != "" && (o.Mode == Disable || o.Mode == Allow || o.Mode == Prefer):
-		return bad("mode " + string(o.Mode) + " verifies nothing, authorities are for require, verify-ca and verify-full")
+		return bad("mode " + string(o.Mode) + " verifies nothing: authorities are for require, verify-ca and verify-full")
 	case o.CA == SystemCA && o.Mode != VerifyFull:
-		return bad("anyone can have a certificate of the system's authorities, which is enough with verify-full only")
+		return bad("anybody may have a certificate of the system's authorities: trusting them takes verify-full")
 	case o.CA == "" && o.Mode == VerifyCA:
 		return bad("verify-ca needs the authorities to trust")
 	case o.ServerName != "" && o.Mode != VerifyFull:
-		return bad("mode " + string(o.Mode) + " does not look at the server's name")
+		return bad("mode " + string(o.Mode) + " does not look at the server's name: that takes verify-full")
+	}
+	return nil
+}
+
+// OpenClient reads the files.
+func OpenClient(o ClientOptions) (*Client, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
 	}
 	if o.Mode == Require && o.CA != "" {
 		o.Mode = VerifyCA

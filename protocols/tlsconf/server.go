@@ -41,22 +41,28 @@ type Served struct {
 	ClientCAs []*x509.Certificate
 }
 
+// Check says what does not fit together, without looking at the files.
+func (o ServerOptions) Check() error {
+	bad := func(why string) error { return fmt.Errorf("%w: %s", ErrOptions, why) }
+	switch c := o.ClientCerts; {
+	case o.Cert == "" || o.Key == "":
+		return bad("a certificate and its key are needed")
+	case c != "" && c != NoClientCerts && c != RequestClientCerts && c != RequireClientCerts:
+		return bad(fmt.Sprintf("client certificates cannot be %q", c))
+	case (c == RequestClientCerts || c == RequireClientCerts) && o.ClientCA == "":
+		return bad("client certificates need the authorities that sign them")
+	case (c == "" || c == NoClientCerts) && o.ClientCA != "":
+		return bad("authorities of client certificates are named, and the certificates not asked for")
+	case o.ClientUser && c != RequireClientCerts:
+		return bad("users are told by certificate only where that is required")
+	}
+	return nil
+}
+
 // OpenServer reads the files.
 func OpenServer(o ServerOptions) (*Server, error) {
-	if o.ClientCerts == "" {
-		o.ClientCerts = NoClientCerts
-	}
-	switch {
-	case o.Cert == "" || o.Key == "":
-		return nil, fmt.Errorf("%w: a certificate and its key are needed", ErrOptions)
-	case o.ClientCerts != NoClientCerts && o.ClientCerts != RequestClientCerts && o.ClientCerts != RequireClientCerts:
-		return nil, fmt.Errorf("%w: client certificates: %q is not a word for them", ErrOptions, o.ClientCerts)
-	case o.ClientCerts != NoClientCerts && o.ClientCA == "":
-		return nil, fmt.Errorf("%w: client certificates need the authorities that sign them", ErrOptions)
-	case o.ClientCerts == NoClientCerts && o.ClientCA != "":
-		return nil, fmt.Errorf("%w: authorities of client certificates that are not asked for", ErrOptions)
-	case o.ClientUser && o.ClientCerts != RequireClientCerts:
-		return nil, fmt.Errorf("%w: users by certificate need required client certificates", ErrOptions)
+	if err := o.Check(); err != nil {
+		return nil, err
 	}
 	s := &Server{o: o}
 	s.l = live[Served]{paths: []string{o.Cert, o.Key, o.ClientCA}, build: s.build}
