@@ -108,6 +108,23 @@ func TestMistakes(t *testing.T) {
 		"replication":    {change(listen, listen+"    replication: write\n"), `7:5: listeners[0].replication: "write" is not one of refuse, read`},
 		"max_conns":      {change(listen, listen+"    max_conns: lots\n"), `7:5: listeners[0].max_conns: "lots" is not a whole number`},
 		"max_conns 0":    {change(listen, listen+"    max_conns: 0\n"), "7:5: listeners[0].max_conns: 0 is out of range: 1 to 1000000"},
+		"tls on redis":   {change("protocol: postgres", "protocol: redis") + "    tls: {cert: a, key: b}\n", "8:5: listeners[0].control: a URL of scheme \"postgres\": must be one of redis, rediss, valkey, valkeys\n9:5: listeners[0].tls: is for postgres only"},
+		"tls, no key":    {good + "    tls: {cert: a}\n", "9:5: listeners[0].tls: the TLS options do not fit together: a certificate and its key are needed"},
+		"tls, no ca":     {good + "    tls: {cert: a, key: b, client_certs: request}\n", "9:5: listeners[0].tls: the TLS options do not fit together: client certificates need the authorities that sign them"},
+		"tls, user":      {good + "    tls: {cert: a, key: b, client_ca: c, client_certs: request, client_user: cn}\n", "9:5: listeners[0].tls: the TLS options do not fit together: users are told by certificate only where that is required"},
+		"tls, unknown":   {good + "    tls: {certificate: a, key: b}\n", "9:5: listeners[0].tls: the TLS options do not fit together: a certificate and its key are needed\n9:11: listeners[0].tls.certificate: unknown key: the keys here are cert, key, client_ca, required, client_certs, client_user"},
+		"mode":           {good + "    upstream_tls: {mode: verify}\n", `9:20: listeners[0].upstream_tls.mode: "verify" is not one of disable, allow, prefer, require, verify-ca, verify-full`},
+		"mode with ca":   {good + "    upstream_tls: {mode: prefer, ca: x}\n", "9:5: listeners[0].upstream_tls: the TLS options do not fit together: mode prefer verifies nothing: authorities are for require, verify-ca and verify-full"},
+		"verify-ca":      {good + "    upstream_tls: {mode: verify-ca}\n", "9:5: listeners[0].upstream_tls: the TLS options do not fit together: verify-ca needs the authorities to trust"},
+		"system":         {good + "    upstream_tls: {mode: verify-ca, ca: system}\n", "9:5: listeners[0].upstream_tls: the TLS options do not fit together: anybody may have a certificate of the system's authorities: trusting them takes verify-full"},
+		"half a pair":    {good + "    upstream_tls: {mode: require, key: x}\n", "9:5: listeners[0].upstream_tls: the TLS options do not fit together: a certificate and its key belong together"},
+		"server_name":    {good + "    upstream_tls: {mode: require, server_name: x}\n", "9:5: listeners[0].upstream_tls: the TLS options do not fit together: mode require does not look at the server's name: that takes verify-full"},
+		"socket, tls":    {change("127.0.0.1:6432", "/run/x:6432") + "    tls: {cert: a, key: b}\n", "9:5: listeners[0].tls: there is no TLS on Unix sockets"},
+		"socket, up tls": {change("upstream: 127.0.0.1:5432", "upstream: unix:/run/x/s") + "    upstream_tls: {mode: require}\n", "9:5: listeners[0].upstream_tls: there is no TLS on Unix sockets"},
+		"socket, far":    {change("127.0.0.1:6432", "/"+strings.Repeat("x", 107)), "6:5: listeners[0].listen: /" + strings.Repeat("x", 107) + " is longer than the 107 bytes that the name of a socket may have"},
+		"socket, name":   {change("127.0.0.1:6432", "unix:run/x"), `6:5: listeners[0].listen: "unix:run/x" is no socket: a Unix socket is named by its whole path, as unix:/run/fenceproxy:6432`},
+		"socket mode":    {change("127.0.0.1:6432", "/run/x") + "    socket_mode: 9\n", `9:5: listeners[0].socket_mode: "9" is not a mode in octal digits, such as 0770`},
+		"no socket":      {good + "    socket_mode: 0770\n", "9:5: listeners[0].socket_mode: is for Unix sockets, and the listener is none"},
 		"name":           {change(listen, listen+"    name: a b\n"), "7:5: listeners[0].name: must not hold spaces"},
 		"duration":       {good + "drain: 5\n", `9:1: drain: "5" is not a length of time such as 500ms, 2s or 1m`},
 		"long duration":  {good + "drain: 2h\n", "9:1: drain: 2h is out of range: 0s to 1h0m0s"},
@@ -262,11 +279,44 @@ func TestTheExampleLoads(t *testing.T) {
 	for _, key := range []string{
 		"elections", "backend", "backend_file", "guard", "validate_every", "permit", "timeout", "advance_timeout",
 		"listeners", "name", "protocol", "listen", "upstream", "control", "election", "elections", "max_conns", "nodes", "prepared_transactions", "replication",
+		"socket_mode", "tls", "cert", "key", "required", "client_ca", "client_certs", "client_user", "upstream_tls", "mode", "ca", "server_name",
 		"log", "level", "format", "drain",
 	} {
 		if !strings.Contains(string(text), key+":") {
 			t.Errorf("the example does not show %s", key)
 		}
+	}
+}
+
+// What the keys for TLS and Unix sockets come to.
+func TestEncryption(t *testing.T) {
+	listener := func(text string) Listener {
+		t.Helper()
+		c, err := Parse("/etc/f.yaml", []byte(text), env(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Listeners[0]
+	}
+	l := listener(good)
+	if l.TLS != nil || l.UpstreamTLS.Mode != "prefer" || l.SocketMode != 0o777 {
+		t.Errorf("%+v %+v %v", l.TLS, l.UpstreamTLS, l.SocketMode)
+	}
+	l = listener(good + "    tls: {cert: a, key: /b}\n    upstream_tls: {mode: verify-full, cert: c, key: d, ca: system, server_name: n}\n")
+	if o := l.TLS; o.Cert != "/etc/a" || o.Key != "/b" || !o.Required || o.ClientCerts != "none" || o.ClientUser || len(o.Protocols) != 1 {
+		t.Errorf("%+v", o)
+	}
+	if o := l.UpstreamTLS; o.Mode != "verify-full" || o.Cert != "/etc/c" || o.Key != "/etc/d" || o.CA != "system" || o.ServerName != "n" {
+		t.Errorf("%+v", o)
+	}
+	l = listener(good + "    tls: {cert: a, key: /b, required: false, client_ca: ca, client_user: cn}\n    upstream_tls: {mode: verify-ca, ca: x}\n")
+	if o := l.TLS; o.Required || o.ClientCA != "/etc/ca" || o.ClientCerts != "require" || !o.ClientUser || l.UpstreamTLS.CA != "/etc/x" {
+		t.Errorf("%+v", o)
+	}
+	l = listener(strings.NewReplacer("127.0.0.1:6432", "unix:/run/fp:6432", "upstream: 127.0.0.1:5432", "upstream: /run/pg",
+		"postgres://fenceproxy@127.0.0.1:5432/postgres", "postgres://fenceproxy@/postgres?host=/run/pg").Replace(good) + "    socket_mode: 0660\n")
+	if l.Listen != "unix:/run/fp:6432" || l.Upstream != "/run/pg" || l.SocketMode != 0o660 {
+		t.Errorf("%+v", l)
 	}
 }
 
