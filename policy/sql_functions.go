@@ -2,6 +2,7 @@ package policy
 
 import (
 	"strings"
+	"unicode/utf8"
 
 	pg_query "github.com/pganalyze/pg_query_go/v6"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -28,8 +29,9 @@ func (j *judgement) calls(m protoreflect.Message) {
 // be called lo_price: of such names only the functions themselves are refused.
 func (j *judgement) column(n *pg_query.Node) {
 	name := n.GetString_().GetSval()
+	folded, _ := foldForeign(name)
 	for _, p := range columnPrefixes {
-		if strings.HasPrefix(name, p) && !actingColumns[name] {
+		if strings.HasPrefix(folded, p) && !actingColumns[folded] {
 			return
 		}
 	}
@@ -54,6 +56,10 @@ func (j *judgement) call(f *pg_query.FuncCall) {
 		return
 	}
 	name := names[len(names)-1].GetString_().GetSval()
+	if folded, ok := foldForeign(name); ok && folded == "set_config" {
+		j.refuse(SQLFunction, folded)
+		return
+	}
 	if name == "set_config" {
 		j.setConfig(f.GetArgs())
 		return
@@ -70,10 +76,11 @@ func (j *judgement) setConfig(args []*pg_query.Node) {
 		name, ok = literal(args[0])
 	}
 	if !ok {
-		// pg_dump takes the name from pg_settings. A list is no value of the settings
+		// pg_dump takes the name from pg_settings. Its values mean nothing to the settings
 		// that matter here: no boolean, no encoding, no token.
 		if len(args) == 3 {
-			if v, ok := literal(args[1]); ok && strings.Contains(v, ",") && !UnsafeEncoding(v) {
+			switch v, _ := literal(args[1]); v {
+			case "view", "view, foreign-table":
 				return
 			}
 		}
@@ -99,13 +106,11 @@ func (j *judgement) setConfig(args []*pg_query.Node) {
 // name. System functions (pg_…) must be known to be harmless; of the others, those
 // are refused that are known not to be.
 func readsOnly(name string) bool {
+	if folded, ok := foldForeign(name); ok && !readsOnly(folded) {
+		return false
+	}
 	if strings.HasPrefix(name, "pg_") {
-		for _, p := range readingPrefixes {
-			if strings.HasPrefix(name, p) {
-				return true
-			}
-		}
-		return strings.HasSuffix(name, "_is_visible") || readingSystem[name]
+		return readingSystem[name]
 	}
 	for _, p := range actingPrefixes {
 		if strings.HasPrefix(name, p) {
@@ -115,30 +120,22 @@ func readsOnly(name string) bool {
 	return !acting[name]
 }
 
-// readingPrefixes begin the names of system functions that only report.
-var readingPrefixes = []string{"pg_get_", "pg_stat_get_", "pg_ls_", "pg_lsn_", "pg_snapshot_", "pg_control_", "pg_available_"}
-
-// readingSystem are system functions that only report.
-var readingSystem = words(`
-pg_backend_pid pg_blocking_pids pg_char_to_encoding pg_client_encoding pg_collation_actual_version pg_collation_for
-pg_column_compression pg_column_is_updatable pg_column_size pg_column_toast_chunk_id pg_basetype pg_conf_load_time pg_config
-pg_current_logfile pg_current_snapshot pg_current_wal_flush_lsn pg_current_wal_insert_lsn pg_current_wal_lsn
-pg_current_xact_id pg_current_xact_id_if_assigned pg_cursor pg_database_collation_actual_version pg_database_size
-pg_describe_object pg_encoding_max_length pg_encoding_to_char pg_export_snapshot pg_extension_config_dump
-pg_extension_update_paths pg_filenode_relation pg_has_role pg_hba_file_rules pg_ident_file_mappings pg_identify_object
-pg_identify_object_as_address pg_index_column_has_property pg_index_has_property pg_indexam_has_property
-pg_indexam_progress_phasename pg_indexes_size pg_input_error_info pg_input_is_valid pg_is_in_recovery pg_is_other_temp_schema
-pg_is_wal_replay_paused pg_isolation_test_session_is_blocked pg_jit_available pg_last_committed_xact pg_last_wal_receive_lsn
-pg_last_wal_replay_lsn pg_last_xact_replay_timestamp pg_listening_channels pg_lock_status pg_lsn pg_mcv_list_items
-pg_my_temp_schema pg_notification_queue_usage pg_options_to_table pg_partition_ancestors pg_partition_root pg_partition_tree
-pg_postmaster_start_time pg_prepared_statement pg_prepared_xact pg_read_binary_file pg_read_file pg_relation_filenode
-pg_relation_filepath pg_relation_is_publishable pg_relation_is_updatable pg_relation_size pg_replication_origin_oid
-pg_replication_origin_progress pg_safe_snapshot_blocking_pids pg_sequence_last_value pg_sequence_parameters
-pg_settings_get_flags pg_show_all_file_settings pg_show_all_settings pg_show_replication_origin_status pg_size_bytes
-pg_size_pretty pg_sleep pg_sleep_for pg_sleep_until pg_split_walfile_name pg_stat_clear_snapshot pg_stat_file pg_stat_have_stats
-pg_stat_statements pg_stat_statements_info pg_table_size pg_tablespace_databases pg_tablespace_location pg_tablespace_size
-pg_timezone_abbrevs pg_timezone_names pg_total_relation_size pg_trigger_depth pg_typeof pg_visible_in_snapshot
-pg_wal_lsn_diff pg_walfile_name pg_walfile_name_offset pg_xact_commit_timestamp pg_xact_commit_timestamp_origin pg_xact_status`)
+// foldForeign writes i for each letter beyond ASCII, where there is one. Where the database's
+// encoding has one byte a character, the server's lower case of İ, unquoted, is i, so
+// that SET_CONFİG is set_config. No other letter's is in ASCII.
+func foldForeign(name string) (string, bool) {
+	if isASCII(name) {
+		return name, false
+	}
+	b := make([]byte, 0, len(name))
+	for _, r := range name {
+		if r >= utf8.RuneSelf {
+			r = 'i'
+		}
+		b = append(b, byte(r))
+	}
+	return string(b), true
+}
 
 // actingPrefixes begin the names of functions outside pg_… that act.
 var actingPrefixes = []string{
@@ -151,11 +148,15 @@ var actingPrefixes = []string{
 }
 
 // readingAnyway are functions with one of those prefixes that only read.
-var readingAnyway = words(`lo_get lo_open lo_close lo_lseek lo_lseek64 lo_tell lo_tell64`)
+var readingAnyway = words(`lo_get lo_open lo_close lo_lseek lo_lseek64 lo_tell lo_tell64
+	brin_metapage_info brin_page_items brin_page_type brin_revmap_data
+	gin_index_check gin_leafpage_items gin_metapage_info gin_page_opaque_info`)
 
-// acting are functions outside pg_… that write, or run their argument as SQL. Those of
-// pg_surgery change rows in a read-only transaction too.
-var acting = words(`lowrite nextval setval ts_stat ts_rewrite unique_key_recheck heap_force_kill heap_force_freeze`)
+// acting are functions outside pg_… that write, lock tables against others, start a
+// process, or run their argument as SQL. Those of pg_surgery change rows in a
+// read-only transaction too.
+var acting = words(`lowrite nextval setval ts_stat ts_rewrite unique_key_recheck heap_force_kill heap_force_freeze
+	autoprewarm_start_worker autoprewarm_dump_now bt_index_parent_check`)
 
 func words(s string) map[string]bool {
 	m := make(map[string]bool)

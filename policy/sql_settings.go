@@ -24,6 +24,10 @@ func (j *judgement) fenceSet(s *pg_query.VariableSetStmt) {
 // set decides on SET and RESET.
 func (j *judgement) set(s *pg_query.VariableSetStmt) {
 	name := strings.ToLower(s.GetName())
+	if !isASCII(s.GetName()) {
+		// It may be another name to the server, see foldForeign.
+		j.refuse(SQLSetting, name)
+	}
 	switch s.GetKind() {
 	case pg_query.VariableSetKind_VAR_RESET_ALL:
 		j.v.Resets = true
@@ -51,6 +55,8 @@ func (j *judgement) set(s *pg_query.VariableSetStmt) {
 			j.refuse(SQLLeavesReadOnly, name)
 		case "standard_conforming_strings", "client_encoding":
 			j.refuse(SQLSetting, name)
+		default:
+			j.acts(name)
 		}
 	default: // SET … FROM CURRENT belongs to CREATE FUNCTION
 		j.refuse(SQLSetting, name)
@@ -78,6 +84,19 @@ func (j *judgement) assign(name, value string) {
 		if UnsafeEncoding(value) {
 			j.refuse(SQLSetting, name)
 		}
+	default:
+		j.acts(name)
+	}
+}
+
+// acts refuses settings with which the server writes where it would only read, or runs
+// what the setting names. Only superusers may set them.
+func (j *judgement) acts(name string) {
+	switch name {
+	case "zero_damaged_pages", "jit_dump_bitcode", // reading changes pages, writes files
+		"dynamic_library_path", "session_preload_libraries", // what is loaded
+		"plperl.on_plperl_init", "plperl.on_plperlu_init", "pltcl.start_proc", "pltclu.start_proc": // what is run
+		j.refuse(SQLSetting, name)
 	}
 }
 
