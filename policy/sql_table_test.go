@@ -29,13 +29,16 @@ var updateSQL = flag.Bool("update-sql", false, "rewrite what the policy and the 
 //	pre     statements that go before it in its session
 //	bare    it runs outside a transaction block
 //	none    below a heading: why there is no case
+//	policy  below a heading that names functions: what is said to a call of each
 type sqlTable struct {
-	file  string
-	parts []*tablePart
+	file    string
+	parts   []*tablePart
+	prepare func(*testing.T, *lab) // readies a server
 }
 
 type tablePart struct {
 	heading string
+	policy  string // to what the heading names, where it names functions
 	none    string
 	cases   []*sqlCase
 }
@@ -73,6 +76,8 @@ func readTable(t *testing.T, file string) *sqlTable {
 			t.Fatalf("%s:%d: no attribute", file, i+1)
 		case name == "none" && len(part.cases) == 0:
 			part.none = value
+		case name == "policy" && len(part.cases) == 0:
+			part.policy = value
 		case len(part.cases) > 0 && slices.Contains(attributes, name):
 			part.cases[len(part.cases)-1].attr[name] = value
 		default:
@@ -89,6 +94,9 @@ func (table *sqlTable) write(t *testing.T) {
 	var b strings.Builder
 	for _, p := range table.parts {
 		fmt.Fprintf(&b, "== %s\n", p.heading)
+		if p.policy != "" {
+			fmt.Fprintf(&b, "\tpolicy: %s\n", p.policy)
+		}
 		if p.none != "" {
 			fmt.Fprintf(&b, "\tnone: %s\n", p.none)
 		}
@@ -128,7 +136,7 @@ func (table *sqlTable) check(t *testing.T) {
 		cases = append(cases, p.cases...)
 	}
 	for _, c := range cases {
-		got := said(s.Inspect([]byte(c.sql)))
+		got := said(s.Inspect(fillAny(c.sql)))
 		if *updateSQL {
 			c.attr["policy"] = got
 		} else if got != c.attr["policy"] {
@@ -140,6 +148,9 @@ func (table *sqlTable) check(t *testing.T) {
 	for _, v := range versions {
 		t.Run(v.String(), func(t *testing.T) {
 			l := newLab(t, v)
+			if table.prepare != nil {
+				table.prepare(t, l)
+			}
 			for i, c := range cases {
 				results[i] = append(results[i], l.both(t, c, expected(c.attr["server"], v.Major)))
 			}
@@ -211,12 +222,19 @@ func (l *lab) once(t *testing.T, c *sqlCase, user string) string {
 		l.exec(l.admin, setup)
 		l.last = nil
 	}
-	r := l.reader(user)
+	r := l.readers[user]
+	if r == nil {
+		r = l.reader(user)
+		l.readers[user] = r
+	}
 	if pre := c.attr["pre"]; pre != "" {
 		l.exec(r, pre)
 	}
 	o := l.try(r, l.fill(c.sql), c.has("bare"))
-	_ = r.Close(t.Context())
+	if r.IsClosed() || len(o.effects) > 0 || sqlstate(r, "DISCARD ALL") != "ok" {
+		_ = r.Close(t.Context())
+		delete(l.readers, user)
+	}
 	if len(o.effects) > 0 || c.has("setup") {
 		l.restore()
 	}
