@@ -77,9 +77,11 @@ func (c *core) client(in []byte) step {
 const maxAuthMessage = 65535
 
 // mayLogIn says whether a message may go upstream before the session is ready. All
-// others wait: no statement goes upstream before the credential is settled.
+// others wait: no statement goes upstream before the credential is settled. Terminate
+// does too, unless it answers the server: it would end the server's process before the
+// client got what it is owed.
 func (c *core) mayLogIn(typ byte) bool {
-	return c.phase == login && (typ == 'p' && !c.authOK || typ == 'X')
+	return c.phase == login && (typ == 'p' && !c.authOK || typ == 'X' && c.asked)
 }
 
 // mustLogIn says whether a message comes where the server waits for an answer to authenticate.
