@@ -20,8 +20,9 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-func TestSuite(t *testing.T) {
-	c := shared(t)
+func TestSuite(t *testing.T) { everyVersion(t, suite) }
+
+func suite(t *testing.T, c *cluster) {
 	guardtest.Run(t, guardtest.Resource{
 		Fence:    c.fence(t, pgfence.DefaultRole),
 		Election: func(t testing.TB) string { return testenv.Name(t, "e:") },
@@ -38,6 +39,11 @@ func TestSuite(t *testing.T) {
 type cluster struct {
 	p     *servers.Process
 	admin *pgx.Conn
+}
+
+// everyVersion runs a test on every major version of Postgres.
+func everyVersion(t *testing.T, test func(*testing.T, *cluster)) {
+	testenv.EachPostgres(t, func(t *testing.T, _ testenv.Version, p *servers.Process) { test(t, install(t, p)) })
 }
 
 func shared(t testing.TB) *cluster { return install(t, testenv.SharedPostgres(t)) }
@@ -143,8 +149,9 @@ func eventually(t testing.TB, is func() bool) {
 	}
 }
 
-func TestBindRefuses(t *testing.T) {
-	c := shared(t)
+func TestBindRefuses(t *testing.T) { everyVersion(t, bindRefuses) }
+
+func bindRefuses(t *testing.T, c *cluster) {
 	f := c.fence(t, pgfence.DefaultRole)
 	x, _ := guardtest.Term(testenv.Name(t, "e"), 7)
 	r := guardtest.Record(x, guard.Severed, 1)
@@ -239,8 +246,9 @@ func relay(a, b net.Conn) {
 	<-done
 }
 
-func TestUnbindOnlyWhatHasEnded(t *testing.T) {
-	c := shared(t)
+func TestUnbindOnlyWhatHasEnded(t *testing.T) { everyVersion(t, unbindOnlyWhatHasEnded) }
+
+func unbindOnlyWhatHasEnded(t *testing.T, c *cluster) {
 	f := c.fence(t, pgfence.DefaultRole)
 	x, _ := guardtest.Term(testenv.Name(t, "e"), 7)
 	r := guardtest.Record(x, guard.Severed, 1)

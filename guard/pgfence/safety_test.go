@@ -18,8 +18,9 @@ import (
 
 // SAFETY: lock at bind. A bind that has looked at the fence but has not committed holds
 // the raise up, so that the sever sees it.
-func TestRaiseWaitsForABindUnderWay(t *testing.T) {
-	c := shared(t)
+func TestRaiseWaitsForABindUnderWay(t *testing.T) { everyVersion(t, raiseWaitsForABindUnderWay) }
+
+func raiseWaitsForABindUnderWay(t *testing.T, c *cluster) {
 	f := c.fence(t, pgfence.DefaultRole)
 	x, _ := guardtest.Term(testenv.Name(t, "e"), 7)
 	r := guardtest.Record(x, guard.Severed, 1)
@@ -77,8 +78,9 @@ func TestRaiseWaitsForABindUnderWay(t *testing.T) {
 
 // SAFETY: the bind's look at the fence comes after its lock, so that it sees a raise
 // that was under way when it began.
-func TestBindWaitsForARaiseUnderWay(t *testing.T) {
-	c := shared(t)
+func TestBindWaitsForARaiseUnderWay(t *testing.T) { everyVersion(t, bindWaitsForARaiseUnderWay) }
+
+func bindWaitsForARaiseUnderWay(t *testing.T, c *cluster) {
 	f := c.fence(t, pgfence.DefaultRole)
 	x, _ := guardtest.Term(testenv.Name(t, "e"), 7)
 	r := guardtest.Record(x, guard.Severed, 1)
@@ -132,8 +134,9 @@ func TestTheGateIsNotWaitedForForEver(t *testing.T) {
 }
 
 // SAFETY: wait for the exit. A signal that was sent is no end.
-func TestSeverWaitsForAStoppedProcess(t *testing.T) {
-	c := shared(t)
+func TestSeverWaitsForAStoppedProcess(t *testing.T) { everyVersion(t, severWaitsForAStoppedProcess) }
+
+func severWaitsForAStoppedProcess(t *testing.T, c *cluster) {
 	f := c.fence(t, pgfence.DefaultRole)
 	s, x := c.bound(t, f)
 	pid := int(s.backend().PID)
@@ -282,8 +285,9 @@ func TestSuperuserAfterItsBind(t *testing.T) {
 }
 
 // A process id that is in use again is another process.
-func TestUsedAgainProcessIsLeftAlone(t *testing.T) {
-	c := shared(t)
+func TestUsedAgainProcessIsLeftAlone(t *testing.T) { everyVersion(t, usedAgainProcessIsLeftAlone) }
+
+func usedAgainProcessIsLeftAlone(t *testing.T, c *cluster) {
 	f := c.fence(t, pgfence.DefaultRole)
 	x, _ := guardtest.Term(testenv.Name(t, "e"), 7)
 	s := c.session(t, "app")
@@ -296,8 +300,9 @@ func TestUsedAgainProcessIsLeftAlone(t *testing.T) {
 }
 
 // A transaction that is open at the takeover never commits.
-func TestOpenTransactionIsRolledBack(t *testing.T) {
-	c := shared(t)
+func TestOpenTransactionIsRolledBack(t *testing.T) { everyVersion(t, openTransactionIsRolledBack) }
+
+func openTransactionIsRolledBack(t *testing.T, c *cluster) {
 	f := c.fence(t, pgfence.DefaultRole)
 	s, x := c.bound(t, f)
 	before := c.count(t, "SELECT count(*) FROM writes")

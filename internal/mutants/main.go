@@ -37,7 +37,7 @@ var mutants = []mutant{
 		"./guard/pgfence", "TestSeverWaitsForAStoppedProcess"},
 	{"state in the fence", "guard/pgfence/pgfence.go",
 		"return \"raised\"", "return \"severed\"",
-		"./guard/pgfence", "TestSuite/AnotherProxyFinishesTheSever"},
+		"./guard/pgfence", "TestSuite/postgres15/AnotherProxyFinishesTheSever"},
 	{"lock at bind", "guard/pgfence/bind.go",
 		"`LOCK TABLE fenceproxy.gate IN ROW SHARE MODE`", "`SELECT 1`",
 		"./guard/pgfence", "TestRaiseWaitsForABindUnderWay"},
