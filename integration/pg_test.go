@@ -30,7 +30,13 @@ type pgStage struct {
 
 func newPgStage(t *testing.T, ctx context.Context) *pgStage {
 	t.Helper()
-	s := &pgStage{server: testenv.Postgres(t, servers.PostgresOptions{Settings: []string{"max_prepared_transactions=10"}})}
+	return newPgStageOn(t, ctx, "")
+}
+
+// newPgStageOn takes the directory of a version's programs.
+func newPgStageOn(t *testing.T, ctx context.Context, bin string) *pgStage {
+	t.Helper()
+	s := &pgStage{server: testenv.Postgres(t, servers.PostgresOptions{Bin: bin, Settings: []string{"max_prepared_transactions=10"}})}
 	s.admin = s.server.DSN(servers.Superuser, "postgres")
 	s.direct = newDirect(t, ctx, s.admin)
 	sql, err := pgfence.InstallSQL(pgfence.InstallOptions{Role: "fenceproxy", Login: true})
@@ -100,9 +106,9 @@ func testLogger(t *testing.T) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-func pgRace(t *testing.T, takeovers int, wrap func(guard.Fence) guard.Fence) int {
+func pgRace(t *testing.T, bin string, takeovers int, wrap func(guard.Fence) guard.Fence) int {
 	ctx := testenv.Context(t)
-	s := newPgStage(t, ctx)
+	s := newPgStageOn(t, ctx, bin)
 	s.exec(t, ctx, pgRaceTables)
 	b := memory.New()
 	r := &pgRaced{user: "app", direct: s.direct,
@@ -113,14 +119,25 @@ func pgRace(t *testing.T, takeovers int, wrap func(guard.Fence) guard.Fence) int
 // No write of number n or lower is applied after the first write of n+1, whatever
 // way it is written and through whichever of two proxies.
 func TestPostgresNoLateWrites(t *testing.T) {
-	if late := pgRace(t, rounds(), nil); late != 0 {
+	if late := pgRace(t, "", rounds(), nil); late != 0 {
 		t.Errorf("%d late writes", late)
+	}
+}
+
+// A shorter race on each version.
+func TestPostgresNoLateWritesOnEveryVersion(t *testing.T) {
+	for _, v := range testenv.PostgresVersions(t) {
+		t.Run(v.String(), func(t *testing.T) {
+			if late := pgRace(t, v.Bin, rounds()/5, nil); late != 0 {
+				t.Errorf("%d late writes", late)
+			}
+		})
 	}
 }
 
 // The same race finds late writes when old connections are not severed.
 func TestPostgresRaceFindsMissingSever(t *testing.T) {
-	if late := pgRace(t, 10, func(f guard.Fence) guard.Fence { return unsevered{f} }); late == 0 {
+	if late := pgRace(t, "", 10, func(f guard.Fence) guard.Fence { return unsevered{f} }); late == 0 {
 		t.Error("no late write without the sever step: this race cannot fail")
 	}
 }

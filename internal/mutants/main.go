@@ -31,7 +31,7 @@ var mutants = []mutant{
 		"./guard", "TestEveryPause|TestModel|TestAdmit"},
 	{"sever, in the race through two proxies", "guard/advance.go",
 		"if refusal := k.sever(ctx, t); refusal != nil {", "if t.Number < 0 {\nrefusal := k.sever(ctx, t)",
-		"./integration", "TestRedisNoLateWrites|TestPostgresNoLateWrites"},
+		"./integration", "TestRedisNoLateWrites|TestPostgresNoLateWrites$"},
 	{"wait for the exit", "guard/pgfence/sever.go",
 		"timer := time.NewTimer(wait)", "if len(signalled) > 0 {\nreturn nil\n}\ntimer := time.NewTimer(wait)",
 		"./guard/pgfence", "TestSeverWaitsForAStoppedProcess"},
