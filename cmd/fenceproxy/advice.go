@@ -84,11 +84,15 @@ func electionFix(backend config.Secret, err error) string {
 
 // controlInstall is the advice to install the fence of a listener.
 func controlInstall(l *config.Listener) string {
-	role := ""
+	return "Run: " + installCommand(l.Control, controlFlags(l, ""))
+}
+
+// controlFlags adds to flags of install the role of a listener's control connection.
+func controlFlags(l *config.Listener, flags string) string {
 	if user := userOf(l.Control, ""); user != "" && user != "fenceproxy" && user != "postgres" {
-		role = "--role " + user
+		flags = strings.TrimSpace(flags + " --role " + user)
 	}
-	return "Run: " + installCommand(l.Control, role)
+	return flags
 }
 
 // controlFix is electionFix for the control connection of a listener.

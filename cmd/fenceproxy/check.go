@@ -157,7 +157,7 @@ func (c *checkCmd) fence(ctx context.Context, l *config.Listener, r *checkReport
 		return
 	}
 	fatal, rules := false, false
-	for _, p := range f.Check(ctx) {
+	for _, p := range append(f.Check(ctx), scramProblems(ctx, l, f, c.Timeout)...) {
 		fix, isRules := controlAdvice(l, p)
 		rules = rules || isRules
 		if p.Fatal {

@@ -20,6 +20,7 @@ type installCmd struct {
 	Role      string        `default:"fenceproxy" help:"The control role; made if missing, able to log in, without a password."`
 	Elections bool          `help:"Also make the table of elections, for an election backend of postgres://."`
 	Grant     []string      `placeholder:"ROLE" help:"With --elections: let these roles campaign, besides the control role."`
+	SCRAM     bool          `name:"scram" help:"Also let the control role look up SCRAM verifiers, for scram_verifiers: control. Needs a superuser."`
 	Print     bool          `help:"Print the SQL and connect to nothing."`
 	Timeout   time.Duration `default:"30s" help:"How long to wait for the server."`
 }
@@ -32,7 +33,8 @@ Examples:
 
   fenceproxy install --print
   fenceproxy install --dsn postgres://postgres@localhost/postgres
-  fenceproxy install --elections --grant app`
+  fenceproxy install --elections --grant app
+  fenceproxy install --scram`
 }
 
 // Run installs or prints.
@@ -65,7 +67,7 @@ func (c *installCmd) Run(ctx context.Context, s *streams) error {
 }
 
 func (c *installCmd) sql() (string, error) {
-	sql, err := pgfence.InstallSQL(pgfence.InstallOptions{Role: c.Role, Login: true})
+	sql, err := pgfence.InstallSQL(pgfence.InstallOptions{Role: c.Role, Login: true, SCRAM: c.SCRAM})
 	if err != nil {
 		return "", err
 	}

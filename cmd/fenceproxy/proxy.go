@@ -81,6 +81,7 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 			UpstreamTLS:     up,
 			Guard:           pgAdmitter{l, pg.Admit(newGuard(f))},
 			Binder:          f,
+			Verifiers:       verifiers(l, f),
 			DefaultElection: l.Election,
 
 			AllowPreparedTransactions: l.PreparedTransactions,
@@ -197,7 +198,7 @@ func (p *proxy) warn(ctx context.Context) {
 		}
 		return
 	}
-	for _, problem := range p.fence.Check(ctx) {
+	for _, problem := range append(p.fence.Check(ctx), scramProblems(ctx, p.Listener, p.fence, startTimeout)...) {
 		if ctx.Err() != nil {
 			return
 		}

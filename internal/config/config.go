@@ -76,6 +76,10 @@ type Listener struct {
 	// is connected to (Postgres only).
 	TLS         *tlsconf.ServerOptions
 	UpstreamTLS *tlsconf.ClientOptions
+	// ScramVerifiers lets the control connection look up the SCRAM verifiers of roles, and
+	// ScramUserlist names a file of them that is asked first (Postgres only).
+	ScramVerifiers bool
+	ScramUserlist  string
 	// Control is the URL of the control connection: the server behind Upstream,
 	// with the role that may raise the fence and end connections.
 	Control Secret

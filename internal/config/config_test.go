@@ -117,6 +117,7 @@ func TestMistakes(t *testing.T) {
 		"mode with ca":   {good + "    upstream_tls: {mode: prefer, ca: x}\n", "9:5: listeners[0].upstream_tls: the TLS options do not fit together: mode prefer verifies nothing: authorities are for require, verify-ca and verify-full"},
 		"verify-ca":      {good + "    upstream_tls: {mode: verify-ca}\n", "9:5: listeners[0].upstream_tls: the TLS options do not fit together: verify-ca needs the authorities to trust"},
 		"system":         {good + "    upstream_tls: {mode: verify-ca, ca: system}\n", "9:5: listeners[0].upstream_tls: the TLS options do not fit together: anybody may have a certificate of the system's authorities: trusting them takes verify-full"},
+		"scram":          {good + "    scram_verifiers: file\n", `9:5: listeners[0].scram_verifiers: "file" is not one of none, control`},
 		"half a pair":    {good + "    upstream_tls: {mode: require, key: x}\n", "9:5: listeners[0].upstream_tls: the TLS options do not fit together: a certificate and its key belong together"},
 		"server_name":    {good + "    upstream_tls: {mode: require, server_name: x}\n", "9:5: listeners[0].upstream_tls: the TLS options do not fit together: mode require does not look at the server's name: that takes verify-full"},
 		"socket, tls":    {change("127.0.0.1:6432", "/run/x:6432") + "    tls: {cert: a, key: b}\n", "9:5: listeners[0].tls: there is no TLS on Unix sockets"},
@@ -279,7 +280,7 @@ func TestTheExampleLoads(t *testing.T) {
 	for _, key := range []string{
 		"elections", "backend", "backend_file", "guard", "validate_every", "permit", "timeout", "advance_timeout",
 		"listeners", "name", "protocol", "listen", "upstream", "control", "election", "elections", "max_conns", "nodes", "prepared_transactions", "replication",
-		"socket_mode", "tls", "cert", "key", "required", "client_ca", "client_certs", "client_user", "upstream_tls", "mode", "ca", "server_name",
+		"socket_mode", "tls", "cert", "key", "required", "client_ca", "client_certs", "client_user", "upstream_tls", "mode", "ca", "server_name", "scram_verifiers", "scram_userlist",
 		"log", "level", "format", "drain",
 	} {
 		if !strings.Contains(string(text), key+":") {
@@ -305,6 +306,12 @@ func TestEncryption(t *testing.T) {
 	l = listener(good + "    tls: {cert: a, key: /b}\n    upstream_tls: {mode: verify-full, cert: c, key: d, ca: system, server_name: n}\n")
 	if o := l.TLS; o.Cert != "/etc/a" || o.Key != "/b" || !o.Required || o.ClientCerts != "none" || o.ClientUser || len(o.Protocols) != 1 {
 		t.Errorf("%+v", o)
+	}
+	if l.ScramVerifiers || l.ScramUserlist != "" {
+		t.Errorf("%+v", l)
+	}
+	if l := listener(good + "    scram_verifiers: control\n    scram_userlist: list\n"); !l.ScramVerifiers || l.ScramUserlist != "/etc/list" {
+		t.Errorf("%+v", l)
 	}
 	if o := l.UpstreamTLS; o.Mode != "verify-full" || o.Cert != "/etc/c" || o.Key != "/etc/d" || o.CA != "system" || o.ServerName != "n" {
 		t.Errorf("%+v", o)

@@ -137,6 +137,7 @@ func (r *reader) listener(o *object, others []Listener) Listener {
 	}
 	r.elections(o, &l)
 	r.encryption(o, &l)
+	r.scram(o, &l)
 	if f := o.take("max_conns"); f != nil {
 		l.MaxConns = f.number(1, 1_000_000)
 	}

@@ -76,6 +76,22 @@ func (r *reader) encryption(o *object, l *Listener) {
 	}
 }
 
+// scram reads where the SCRAM verifiers of roles come from.
+func (r *reader) scram(o *object, l *Listener) {
+	control, list := o.take("scram_verifiers"), o.take("scram_userlist")
+	for _, f := range []*field{control, list} {
+		if f != nil && l.Protocol != Postgres {
+			f.mistake("is for postgres only")
+		}
+	}
+	if control != nil {
+		l.ScramVerifiers = control.oneOf("none", "control") == "control"
+	}
+	if list != nil {
+		l.ScramUserlist = list.path()
+	}
+}
+
 // path reads f as the name of a file; relative names start from the configuration's
 // folder.
 func (f *field) path() string {

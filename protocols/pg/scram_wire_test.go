@@ -159,6 +159,9 @@ func TestScramInTheMiddleIsTheServers(t *testing.T) {
 		r.start(&r.proxy, true, v)
 		for _, role := range authRoles {
 			for _, password := range []string{rightPassword, "sec'ret", ""} {
+				if name == "both" && password != rightPassword {
+					continue
+				}
 				direct := loginOutcome(t.Context(), r.pg.Addr, params, role, password, "d_scram")
 				if name == "function" && password == rightPassword && (role == "scram_super" || role == "scram_nologin") {
 					// The function does not give these out: to be refused is all that is left.
