@@ -90,7 +90,7 @@ func (c *core) authentication(msg, body []byte) (step, bool) {
 	code := binary.BigEndian.Uint32(body)
 	switch {
 	case code == authOK && (c.sasl <= offered || c.sasl == vouched):
-		c.authOK, c.asked = true, false
+		c.authOK, c.asked, c.channels = true, false, channels{}
 		return step{}, true
 	case code == authSASL && c.sasl == unwatched:
 		c.asked = true

@@ -129,7 +129,7 @@ func (l *scramLogin) challenged() {
 	}
 	l.say(initial(scram.Plus, l.client.First("client", l.shown)))
 	mechanism, rest, _ := strings.Cut(l.sawn(), "\x00")
-	if mechanism != scram.Plus || len(rest) < 4 {
+	if (mechanism == scram.Plus) != (l.own != nil) || len(rest) < 4 {
 		l.t.Fatalf("chose %q %q", mechanism, rest)
 	}
 	if err := l.server.First(rest[4:], l.own); err != nil {
@@ -159,8 +159,16 @@ func pieces(t *testing.T, f func(t *testing.T, piece int)) {
 }
 
 func TestScramInTheMiddle(t *testing.T) {
+	noHash := legs
+	noHash.server = nil
+	for name, c := range map[string]channels{"bound": legs, "a server's certificate without hash": noHash} {
+		t.Run(name, func(t *testing.T) { inTheMiddle(t, c) })
+	}
+}
+
+func inTheMiddle(t *testing.T, c channels) {
 	pieces(t, func(t *testing.T, piece int) {
-		l := newLogin(t, piece, legs)
+		l := newLogin(t, piece, c)
 		l.challenged()
 		if err := l.prove(); err != nil || l.got != l.key {
 			t.Fatalf("the server was not convinced: %v", err)

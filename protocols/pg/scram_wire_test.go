@@ -2,13 +2,24 @@ package pg
 
 import (
 	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"fmt"
+	"math/big"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fenceproxy/fenceproxy/guard/pgfence"
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
@@ -278,4 +289,97 @@ func (h hanging) Verifier(ctx context.Context, _ string) (string, error) {
 	h <- struct{}{}
 	<-ctx.Done()
 	return "", ctx.Err()
+}
+
+// The hash of each kind of certificate, as libpq computes it of the proxy's and the server
+// of its own: a login in the middle needs both. Where there is none, neither of them can
+// bind without the proxy.
+func TestScramCertificates(t *testing.T) {
+	r := newScramRig(t)
+	p256, p384, p521 := ecKey(t, elliptic.P256()), ecKey(t, elliptic.P384()), ecKey(t, elliptic.P521())
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, edKey, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for alg, key := range map[x509.SignatureAlgorithm]crypto.Signer{
+		x509.ECDSAWithSHA256: p256, x509.ECDSAWithSHA384: p384, x509.ECDSAWithSHA512: p521,
+		x509.SHA256WithRSA: rsaKey, x509.SHA384WithRSA: rsaKey, x509.SHA512WithRSA: rsaKey,
+		x509.SHA256WithRSAPSS: rsaKey, x509.SHA384WithRSAPSS: rsaKey, x509.SHA512WithRSAPSS: rsaKey,
+		x509.PureEd25519: edKey,
+	} {
+		selfSigned(t, r.ca, alg, key).Replace(t, r.server)
+		proxy := selfSigned(t, r.ca, alg, key)
+		mustExec(t, r.admin, "SELECT pg_reload_conf()")
+		shown := func() string {
+			c := dialRaw(t, r.pg.Addr)
+			c.send(sslRequest)
+			c.letter()
+			s, err := c.tls(&tls.Config{InsecureSkipVerify: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s.state().PeerCertificates[0].SignatureAlgorithm.String()
+		}
+		eventually(t, func() bool { return shown() == alg.String() })
+		if r.stop != nil {
+			r.stop()
+		}
+		r.serve(func(c *Config) {
+			c.Verifiers = r.function
+			var err error
+			if c.TLS, err = tlsconf.OpenServer(tlsconf.ServerOptions{Cert: proxy.Cert, Key: proxy.Key, Protocols: ALPN()}); err != nil {
+				t.Fatal(err)
+			}
+			if c.UpstreamTLS, err = tlsconf.OpenClient(tlsconf.ClientOptions{Mode: tlsconf.Require, Protocols: ALPN()}); err != nil {
+				t.Fatal(err)
+			}
+		})
+		binding := "channel_binding=require"
+		direct := psql(t, r.pg.Addr, "scram", rightPassword, "d_scram", "sslmode=require", binding)
+		if alg == x509.PureEd25519 {
+			if !strings.Contains(direct, "could not find digest") {
+				t.Errorf("%v: the server binds: %s", alg, direct)
+			}
+			binding, direct = "channel_binding=prefer", "in as scram"
+		}
+		if proxied := psql(t, r.addr, "scram", rightPassword, "d_scram", "sslmode=require", binding); proxied != direct || direct != "in as scram" {
+			t.Errorf("%v: %s\nnot %s", alg, proxied, direct)
+		}
+	}
+}
+
+func ecKey(t *testing.T, c elliptic.Curve) crypto.Signer {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(c, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// selfSigned makes a certificate that is signed in a certain way. Its files are those of
+// one of the authority's, replaced.
+func selfSigned(t *testing.T, ca *testenv.Authority, alg x509.SignatureAlgorithm, key crypto.Signer) testenv.Cert {
+	t.Helper()
+	c := ca.Issue("replaced", nil, nil)
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "self"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), SignatureAlgorithm: alg, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatalf("%v: %v", alg, err)
+	}
+	pk, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, block := range map[string]*pem.Block{c.Cert: {Type: "CERTIFICATE", Bytes: der}, c.Key: {Type: "PRIVATE KEY", Bytes: pk}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
 }

@@ -61,12 +61,18 @@ func newNonce() string {
 // A FirstVerifiers asks one after the other.
 type FirstVerifiers []Verifiers
 
-// Verifier returns the first verifier that is found.
+// Verifier returns the first verifier that is found. All are asked, and all must answer,
+// whatever the role: neither the time nor an error says who has it.
 func (f FirstVerifiers) Verifier(ctx context.Context, role string) (string, error) {
+	var found string
 	for _, v := range f {
-		if text, err := v.Verifier(ctx, role); err != nil || text != "" {
-			return text, err
+		text, err := v.Verifier(ctx, role)
+		if err != nil {
+			return "", err
+		}
+		if found == "" {
+			found = text
 		}
 	}
-	return "", nil
+	return found, nil
 }
