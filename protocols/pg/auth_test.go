@@ -45,9 +45,13 @@ const (
 
 var authDatabases = []string{"d_scram", "d_md5", "d_password", "d_trust", "d_reject", "d_cert"}
 
-func newAuthRig(t *testing.T, settings ...string) *authRig {
+func newAuthRig(t *testing.T, bin string, settings ...string) *authRig {
 	t.Helper()
-	p := testenv.Postgres(t, servers.PostgresOptions{HBA: authHBA, Settings: settings})
+	hba := authHBA
+	if bin != "" {
+		hba = strings.ReplaceAll(hba, "host d_gss", "# ") // not every build has GSS
+	}
+	p := testenv.Postgres(t, servers.PostgresOptions{Bin: bin, HBA: hba, Settings: settings})
 	r := &authRig{rig: &rig{t: t, pg: p, guard: &fakeGuard{}}, super: p.DSN(servers.Superuser, "postgres")}
 	r.admin = connect(t, r.super)
 	for _, db := range append(authDatabases, "d_gss") {
@@ -114,7 +118,7 @@ func psqlQuery(t *testing.T, sql, addr, role, password, db string, params ...str
 
 // Every way to authenticate ends as it does without the proxy, word for word.
 func TestAuthenticationIsTheServers(t *testing.T) {
-	r := newAuthRig(t)
+	r := newAuthRig(t, "")
 	r.serve(nil)
 	seen := make(map[string]bool)
 	for _, db := range authDatabases {
@@ -138,7 +142,7 @@ func TestAuthenticationIsTheServers(t *testing.T) {
 }
 
 func TestLibpqAuthenticationIsTheServers(t *testing.T) {
-	r := newAuthRig(t)
+	r := newAuthRig(t, "")
 	r.serve(nil)
 	for _, db := range append(authDatabases, "d_gss") {
 		for _, role := range []string{"scram", "md5", "nobody", "scram_nologin"} {
@@ -158,7 +162,7 @@ func TestLibpqAuthenticationIsTheServers(t *testing.T) {
 // What is no answer to a request for a password gets the server's own words, and none
 // of it goes upstream but its type.
 func TestNoAnswerToARequestForAPassword(t *testing.T) {
-	r := newAuthRig(t)
+	r := newAuthRig(t, "")
 	r.serve(nil)
 	for _, db := range []string{"d_scram", "d_md5", "d_password"} {
 		for name, m := range map[string][]byte{

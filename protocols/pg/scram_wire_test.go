@@ -37,9 +37,14 @@ type scramRig struct {
 
 func newScramRig(t *testing.T) *scramRig {
 	t.Helper()
+	return newScramRigOf(t, "")
+}
+
+func newScramRigOf(t *testing.T, bin string) *scramRig {
+	t.Helper()
 	ca := testenv.NewAuthority(t)
 	r := &scramRig{ca: ca, server: ca.Issue("server", []string{"127.0.0.1"}, nil), proxy: ca.Issue("proxy", []string{"127.0.0.1"}, nil)}
-	r.authRig = newAuthRig(t, "ssl=on", "ssl_cert_file="+r.server.Cert, "ssl_key_file="+r.server.Key, "ssl_ca_file="+ca.CA)
+	r.authRig = newAuthRig(t, bin, "ssl=on", "ssl_cert_file="+r.server.Cert, "ssl_key_file="+r.server.Key, "ssl_ca_file="+ca.CA)
 	sql, err := pgfence.InstallSQL(pgfence.InstallOptions{Login: true, SCRAM: true})
 	if err != nil {
 		t.Fatal(err)
@@ -190,6 +195,32 @@ func TestScramInTheMiddleIsTheServers(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// The same on each version, by libpq and by pgx.
+func TestScramInTheMiddleOnEachVersion(t *testing.T) {
+	for _, v := range testenv.PostgresVersions(t) {
+		t.Run(v.String(), func(t *testing.T) {
+			r := newScramRigOf(t, v.Bin)
+			r.start(&r.proxy, true, r.function)
+			tls := []string{"sslmode=verify-full", "sslrootcert=" + r.ca.CA, "channel_binding=require"}
+			for _, role := range []string{"scram", "md5", "nobody"} {
+				for _, password := range []string{rightPassword, "wrong"} {
+					for name, login := range map[string]func(addr string) string{
+						"pgx": func(addr string) string {
+							return loginOutcome(t.Context(), addr, strings.Join(tls, "&"), role, password, "d_scram")
+						},
+						"libpq": func(addr string) string { return psql(t, addr, role, password, "d_scram", tls...) },
+					} {
+						direct, proxied := login(r.pg.Addr), login(r.addr)
+						if direct != proxied || strings.Contains(direct, "in as") != (role == "scram" && password == rightPassword) {
+							t.Errorf("%s as %s with %q:\n%s\nnot\n%s", name, role, password, proxied, direct)
+						}
+					}
+				}
+			}
+		})
 	}
 }
 
