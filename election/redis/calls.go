@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -13,7 +12,42 @@ import (
 	"github.com/fenceproxy/fenceproxy/election/internal/fault"
 )
 
-// An answer is what a script returned.
+// A call is a script for one election.
+type call struct {
+	script *goredis.Script
+	keys   []string
+	args   []any
+}
+
+// on sends the call: EVALSHA, and EVAL where the server does not know the script yet.
+// Not EVALSHA_RO or GET for the calls that only read: a cluster client may send those to
+// a replica, which does not know the latest holder.
+func (c call) on(ctx context.Context, server goredis.Scripter) *goredis.Cmd {
+	return c.script.Run(ctx, server, c.keys, c.args...)
+}
+
+// ask makes a call. The token itself is never sent: scripts compare digests.
+func (b *Backend) ask(ctx context.Context, doing, id string, c call) ([]any, error) {
+	reply, err := b.server.run(ctx, c)
+	switch {
+	case err == nil:
+		return reply, nil
+	case errors.Is(err, election.ErrClosed), errors.Is(err, goredis.ErrClosed):
+		return nil, fault.Closed(doing, id)
+	case goredis.HasErrorPrefix(err, "WRONGTYPE"):
+		return nil, fault.Corrupt(doing, id, err.Error())
+	}
+	return nil, fault.Unavailable(ctx, doing, id, err)
+}
+
+func leaseKey(id string) string { return "fenceproxy:{" + id + "}:lease" }
+
+// all are the keys of an election.
+func all(id string) []string {
+	return []string{leaseKey(id), "fenceproxy:{" + id + "}:number", "fenceproxy:{" + id + "}:holdoff"}
+}
+
+// An answer is what a script that changes something returned.
 type answer struct {
 	outcome string
 	number  int64
@@ -21,40 +55,29 @@ type answer struct {
 	left    time.Duration
 }
 
-// ask runs one script for one election and reads its answer. The token itself is
-// never sent: scripts compare digests.
-func (b *Backend) ask(ctx context.Context, doing, id string, s *goredis.Script, args ...any) (answer, error) {
-	keys := []string{
-		"fenceproxy:{" + id + "}:lease",
-		"fenceproxy:{" + id + "}:number",
-		"fenceproxy:{" + id + "}:holdoff",
+// change asks a script that may change something.
+func (b *Backend) change(ctx context.Context, doing, id string, s *goredis.Script, args ...any) (answer, error) {
+	reply, err := b.ask(ctx, doing, id, call{s, all(id), args})
+	if err != nil {
+		return answer{}, err
 	}
-	// EVALSHA, and EVAL where the server does not know the script yet. Not EVALSHA_RO
-	// or HMGET for the calls that only read: a cluster client may send those to a
-	// replica, which does not know the latest holder.
-	reply, err := b.do(ctx, func() *goredis.Cmd { return s.Run(ctx, b.client, keys, args...) })
-	switch {
-	case err == nil:
-	case errors.Is(err, election.ErrClosed), errors.Is(err, goredis.ErrClosed):
-		return answer{}, fault.Closed(doing, id)
-	case goredis.HasErrorPrefix(err, "WRONGTYPE"):
-		return answer{}, fault.Corrupt(doing, id, err.Error())
-	default:
-		return answer{}, fault.Unavailable(ctx, doing, id, err)
-	}
-	a, ok := parse(reply)
+	a, ok := parseAnswer(reply)
 	switch {
 	case !ok:
-		return answer{}, fault.Corrupt(doing, id, "its keys do not hold what an election needs")
+		return answer{}, corrupt(doing, id)
 	case a.outcome == "exhausted":
 		return answer{}, fmt.Errorf("%s %q: %w", doing, id, election.ErrNumbersExhausted)
 	}
 	return a, nil
 }
 
-// parse reads a script's reply: an outcome alone, or with a number as a string, an
-// owner and milliseconds.
-func parse(reply []any) (a answer, ok bool) {
+func corrupt(doing, id string) error {
+	return fault.Corrupt(doing, id, "its keys do not hold what an election needs")
+}
+
+// parseAnswer reads a script's reply: an outcome alone, or with a number as a string,
+// an owner and milliseconds.
+func parseAnswer(reply []any) (a answer, ok bool) {
 	if len(reply) == 0 {
 		return answer{}, false
 	}
@@ -66,12 +89,12 @@ func parse(reply []any) (a answer, ok bool) {
 	}
 	number, ok1 := reply[1].(string)
 	owner, ok2 := reply[2].(string)
-	ms, ok3 := reply[3].(int64)
-	n, err := strconv.ParseInt(number, 10, 64)
-	if !ok1 || !ok2 || !ok3 || err != nil || n < 0 || n == 0 && owner != "" {
+	left, ok3 := parseTTL(reply[3])
+	n, err := parseNumber(number)
+	if !ok1 || !ok2 || !ok3 || err != nil || n == 0 && owner != "" {
 		return answer{}, false
 	}
-	a.number, a.owner, a.left = n, owner, time.Duration(ms)*time.Millisecond
+	a.number, a.owner, a.left = n, owner, left
 	return a, true
 }
 
@@ -82,7 +105,7 @@ func (b *Backend) Acquire(ctx context.Context, id string, o election.AcquireOpti
 		return election.AcquireResult{}, err
 	}
 	const doing = "acquiring"
-	a, err := b.ask(ctx, doing, id, b.scripts.acquire,
+	a, err := b.change(ctx, doing, id, b.scripts.acquire,
 		o.Token.Digest().String(), o.Owner, o.TTL.Milliseconds(), o.MinFencing)
 	if err != nil {
 		return election.AcquireResult{}, err
@@ -107,7 +130,7 @@ func (b *Backend) Renew(ctx context.Context, id string, t election.Token) (elect
 		return election.RenewResult{}, err
 	}
 	const doing = "renewing"
-	a, err := b.ask(ctx, doing, id, b.scripts.renew, t.Digest().String())
+	a, err := b.change(ctx, doing, id, b.scripts.renew, t.Digest().String())
 	if err != nil {
 		return election.RenewResult{}, err
 	}
@@ -127,7 +150,7 @@ func (b *Backend) Resign(ctx context.Context, id string, t election.Token, o ele
 	}
 	const doing = "resigning"
 	holdOff := (o.HoldOff + time.Millisecond - 1).Milliseconds() // never shorter than asked
-	a, err := b.ask(ctx, doing, id, b.scripts.resign, t.Digest().String(), holdOff)
+	a, err := b.change(ctx, doing, id, b.scripts.resign, t.Digest().String(), holdOff)
 	if err != nil {
 		return election.ResignResult{}, err
 	}
@@ -146,17 +169,27 @@ func (b *Backend) Status(ctx context.Context, id string) (election.StatusResult,
 		return election.StatusResult{}, err
 	}
 	const doing = "asking about"
-	a, err := b.ask(ctx, doing, id, b.scripts.status)
-	if err != nil {
+	reply, err := b.ask(ctx, doing, id, call{script: b.scripts.status, keys: all(id)})
+	switch {
+	case err != nil:
 		return election.StatusResult{}, err
+	case len(reply) != 4:
+		return election.StatusResult{}, corrupt(doing, id)
 	}
-	switch a.outcome {
-	case "held":
-		return election.StatusResult{Status: election.Held, Owner: a.owner, Number: a.number, Remaining: a.left}, nil
-	case "vacant":
-		return election.StatusResult{Status: election.Vacant, Number: a.number, HoldOff: a.left}, nil
+	l, ok1 := parseLease(reply[0], reply[1])
+	if ok1 && l.left > 0 {
+		return election.StatusResult{Status: election.Held, Owner: l.owner, Number: l.number, Remaining: l.left}, nil
 	}
-	return election.StatusResult{}, unknown(doing, id, a)
+	holdOff, ok2 := parseTTL(reply[2])
+	r := election.StatusResult{Status: election.Vacant, HoldOff: holdOff}
+	if reply[3] != nil {
+		s, _ := reply[3].(string)
+		r.Number, err = parseNumber(s)
+	}
+	if !ok1 || !ok2 || err != nil {
+		return election.StatusResult{}, corrupt(doing, id)
+	}
+	return r, nil
 }
 
 // Validate implements election.Backend.
@@ -165,20 +198,23 @@ func (b *Backend) Validate(ctx context.Context, id string, t election.Token) (el
 		return election.ValidateResult{}, err
 	}
 	const doing = "validating"
-	a, err := b.ask(ctx, doing, id, b.scripts.validate, t.Digest().String())
-	if err != nil {
+	reply, err := b.ask(ctx, doing, id, call{script: b.scripts.validate, keys: []string{leaseKey(id)}})
+	switch {
+	case err != nil:
 		return election.ValidateResult{}, err
+	case len(reply) != 2:
+		return election.ValidateResult{}, corrupt(doing, id)
 	}
-	r := election.ValidateResult{Number: a.number, Owner: a.owner, Remaining: a.left}
-	switch a.outcome {
-	case "current":
+	l, ok := parseLease(reply[0], reply[1])
+	switch {
+	case !ok:
+		return election.ValidateResult{}, corrupt(doing, id)
+	case l.left == 0:
+		return election.ValidateResult{Standing: election.StandingVacant}, nil
+	}
+	r := election.ValidateResult{Standing: election.StandingStale, Number: l.number, Owner: l.owner, Remaining: l.left}
+	if l.digest == t.Digest() {
 		r.Standing = election.StandingCurrent
-	case "stale":
-		r.Standing = election.StandingStale
-	case "vacant":
-		r.Standing = election.StandingVacant
-	default:
-		return election.ValidateResult{}, unknown(doing, id, a)
 	}
 	return r, nil
 }

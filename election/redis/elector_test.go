@@ -10,9 +10,10 @@ import (
 
 func TestElector(t *testing.T) {
 	p := testenv.SharedRedis(t)
+	c := plain(t, p.Addr)
 	electiontest.RunElector(t, electiontest.Harness{
 		Open:   func(t testing.TB) election.Backend { return openAt(t, p.Addr) },
-		Lose:   func(t testing.TB, b election.Backend, id string) { lose(t, b.(*Backend).client, id) },
+		Lose:   func(t testing.TB, _ election.Backend, id string) { lose(t, c, id) },
 		Server: p.Addr,
 		OpenAt: func(t testing.TB, addr string) election.Backend { return openAt(t, addr) },
 	})

@@ -9,7 +9,7 @@
 //
 // Keys of an election, all in one hash slot:
 //
-//	fenceproxy:{<id>}:lease    hash owner, digest, number, ttl; expires with the lease
+//	fenceproxy:{<id>}:lease    "digest number ttl owner"; expires with the lease
 //	fenceproxy:{<id>}:number   the last number granted; never expires
 //	fenceproxy:{<id>}:holdoff  exists during a hold-off
 package redis
@@ -22,7 +22,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
 
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -33,14 +32,15 @@ import (
 
 // A Backend keeps elections in a Redis or Valkey server.
 type Backend struct {
-	client  goredis.UniversalClient
-	own     bool // the client was made here
+	server  runner
 	scripts scripts
+}
 
-	// mu guards closed, and that no call begins after it.
-	mu     sync.RWMutex
-	closed bool
-	calls  sync.WaitGroup
+// A runner makes calls to the server. Its error is election.ErrClosed, or
+// goredis.ErrClosed, once it is closed.
+type runner interface {
+	run(ctx context.Context, c call) ([]any, error)
+	close() error
 }
 
 var _ election.Backend = (*Backend)(nil)
@@ -60,12 +60,14 @@ type Options struct {
 // scripts, which it sends to primaries. Where it retries by itself, a Resign whose reply
 // was lost reports NotOwner although it released.
 func New(client goredis.UniversalClient, o Options) *Backend {
-	return &Backend{client: client, scripts: newScripts(o)}
+	return &Backend{server: &shared{client: client}, scripts: newScripts(o)}
 }
 
-// Open returns a backend on a client of its own, which Close closes. It asks the
+// Open returns a backend on connections of its own, which Close closes. It asks the
 // server nothing. Retries are off: the caller knows best what to do about an error.
-// The options are copied.
+// The options are copied. A call has a connection to itself, of which there are never
+// more than PoolSize; none is made before it is needed, MinIdleConns notwithstanding.
+// A Dialer must heed its context.
 func Open(server *goredis.Options, o Options) *Backend {
 	s := *server
 	s.MaxRetries = -1
@@ -83,9 +85,8 @@ func Open(server *goredis.Options, o Options) *Backend {
 		}
 		s.TLSConfig = c
 	}
-	b := New(goredis.NewClient(&s), o)
-	b.own = true
-	return b
+	s.Dialer = dialer(&s)
+	return &Backend{server: newLanes(&s), scripts: newScripts(o)}
 }
 
 // OpenURL is Open with a URL: redis://user:password@host:port/db, rediss for TLS,
@@ -134,38 +135,4 @@ func parseURL(rawURL string) (*goredis.Options, error) {
 
 // Close ends the calls under way, waits for them, and closes the client if it was
 // made here. On a client of the caller's, calls end with that client's own time-outs.
-func (b *Backend) Close() error {
-	b.mu.Lock()
-	first := !b.closed
-	b.closed = true
-	b.mu.Unlock()
-	var err error
-	if first && b.own {
-		err = b.client.Close()
-	}
-	b.calls.Wait()
-	return err
-}
-
-// do runs f and waits for it, but no longer than the context lives: go-redis looks at
-// a context's deadline alone, and only if its client is set to. An f that is left
-// behind ends with its socket's time-out; Close waits for it.
-func (b *Backend) do(ctx context.Context, f func() *goredis.Cmd) (reply []any, err error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	b.mu.RLock()
-	if b.closed {
-		b.mu.RUnlock()
-		return nil, election.ErrClosed
-	}
-	done := make(chan *goredis.Cmd, 1)
-	b.calls.Go(func() { done <- f() })
-	b.mu.RUnlock()
-	select {
-	case cmd := <-done:
-		return cmd.Slice()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
+func (b *Backend) Close() error { return b.server.close() }

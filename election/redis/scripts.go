@@ -34,14 +34,14 @@ type scripts struct {
 }
 
 func newScripts(o Options) scripts {
-	head := flags + prelude
+	head := flags
 	if o.PlainScripts {
-		head = prelude
+		head = ""
 	}
 	return scripts{
-		acquire:  goredis.NewScript(head + acquireLua),
-		renew:    goredis.NewScript(head + renewLua),
-		resign:   goredis.NewScript(head + resignLua),
+		acquire:  goredis.NewScript(head + prelude + acquireLua),
+		renew:    goredis.NewScript(head + prelude + renewLua),
+		resign:   goredis.NewScript(head + prelude + resignLua),
 		status:   goredis.NewScript(head + statusLua),
 		validate: goredis.NewScript(head + validateLua),
 	}

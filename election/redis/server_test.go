@@ -46,6 +46,7 @@ func TestServerLosesItsData(t *testing.T) {
 	if r, err := b.Renew(t.Context(), "e", g.Token); err != nil || r.Status != election.Lost {
 		t.Fatalf("Renew after FLUSHALL: %+v, %v", r, err)
 	}
+	nextMilli(t, g.Number)
 	h := win(t, b, "e", election.AcquireOptions{})
 	if h.Number <= g.Number {
 		t.Fatalf("number %d after %d", h.Number, g.Number)
@@ -169,7 +170,7 @@ func TestTokenIsNeverSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	sent := fmt.Sprint(log)
-	if n := strings.Count(sent, g.Token.Digest().String()); n < 4 {
+	if n := strings.Count(sent, g.Token.Digest().String()); n < 3 {
 		t.Fatalf("the digest was sent %d times: %s", n, sent)
 	}
 	if strings.Contains(sent, g.Token.Reveal()) {
@@ -180,7 +181,7 @@ func TestTokenIsNeverSent(t *testing.T) {
 // The rights that the documentation names are enough.
 func TestLeastRights(t *testing.T) {
 	p := testenv.Redis(t)
-	rules := "on >password ~fenceproxy:* resetchannels -@all +hello +eval +evalsha +pttl +hmget +hset +pexpire +get +set +incr +del +time"
+	rules := "on >password ~fenceproxy:* resetchannels -@all +hello +eval +evalsha +pttl +get +set +pexpire +incr +del +time"
 	if err := plain(t, p.Addr).ACLSetUser(t.Context(), "elections", strings.Fields(rules)...).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -233,23 +234,32 @@ func TestCorrupt(t *testing.T) {
 	p := testenv.Redis(t)
 	b, c := opened(t, p.Addr), plain(t, p.Addr)
 	token := election.NewToken()
-	lease := func(k string, fields ...any) error {
-		return errors.Join(c.HSet(t.Context(), k+"lease", fields...).Err(), c.Expire(t.Context(), k+"lease", time.Hour).Err())
-	}
 	digest := token.Digest().String()
+	lease := func(text string) func(k string) error {
+		return func(k string) error { return c.Set(t.Context(), k+"lease", text, time.Hour).Err() }
+	}
 	for name, c := range map[string]struct {
 		write    func(k string) error
 		validate bool // Validate must see it too
 	}{
-		"LeaseOfAnotherType": {func(k string) error { return c.Set(t.Context(), k+"lease", "x", time.Hour).Err() }, true},
-		"LeaseWithoutFields": {func(k string) error { return lease(k, "owner", "o") }, true},
-		"LeaseWithoutEnd": {func(k string) error {
-			return c.HSet(t.Context(), k+"lease", "owner", "o", "digest", digest, "number", "1", "ttl", "1000").Err()
+		"LeaseOfAnotherType": {func(k string) error {
+			return errors.Join(c.HSet(t.Context(), k+"lease", "x", "y").Err(), c.Expire(t.Context(), k+"lease", time.Hour).Err())
 		}, true},
-		"LeaseNumberWord": {func(k string) error { return lease(k, "owner", "o", "digest", digest, "number", "x", "ttl", "1000") }, true},
-		"LeaseNumberZero": {func(k string) error { return lease(k, "owner", "o", "digest", digest, "number", "0", "ttl", "1000") }, true},
-		"LeaseNumberTooLarge": {func(k string) error {
-			return lease(k, "owner", "o", "digest", digest, "number", "9223372036854775808", "ttl", "1000")
+		"LeaseEmpty":             {lease(""), true},
+		"LeaseOfOneWord":         {lease("x"), true},
+		"LeaseWithoutOwner":      {lease(digest + " 1 1000"), true},
+		"LeaseWithoutOwnersName": {lease(digest + " 1 1000 "), true},
+		"LeaseWithTwoOwners":     {lease(digest + " 1 1000 o p"), true},
+		"LeaseOfTwoLines":        {lease(digest + " 1 1000 o\n"), true},
+		"LeaseDigestShort":       {lease(digest[1:] + " 1 1000 o"), true},
+		"LeaseDigestWord":        {lease("x" + digest[1:] + " 1 1000 o"), true},
+		"LeaseNumberWord":        {lease(digest + " x 1000 o"), true},
+		"LeaseNumberZero":        {lease(digest + " 0 1000 o"), true},
+		"LeaseNumberNegative":    {lease(digest + " -1 1000 o"), true},
+		"LeaseNumberTooLarge":    {lease(digest + " 9223372036854775808 1000 o"), true},
+		"LeaseTTLWord":           {lease(digest + " 1 x o"), true},
+		"LeaseWithoutEnd": {func(k string) error {
+			return c.Set(t.Context(), k+"lease", digest+" 1 1000 o", 0).Err()
 		}, true},
 		"NumberOfAnotherType":  {func(k string) error { return c.LPush(t.Context(), k+"number", "x").Err() }, false},
 		"NumberWord":           {func(k string) error { return c.Set(t.Context(), k+"number", "x", 0).Err() }, false},
@@ -270,6 +280,9 @@ func TestCorrupt(t *testing.T) {
 			}
 			if r, err := b.Validate(t.Context(), id, token); c.validate && !errors.Is(err, election.ErrCorrupt) {
 				t.Errorf("Validate: %+v, %v", r, err)
+			}
+			if r, err := b.Status(t.Context(), id); !errors.Is(err, election.ErrCorrupt) {
+				t.Errorf("Status: %+v, %v", r, err)
 			}
 		})
 	}
@@ -390,6 +403,13 @@ func TestWrongPassword(t *testing.T) {
 	if _, err := b.Status(t.Context(), "e"); err != nil {
 		t.Error(err)
 	}
+}
+
+// nextMilli waits until the clock, which numbers follow once they are lost, is past n. A
+// loss takes longer than a millisecond elsewhere.
+func nextMilli(t testing.TB, n int64) {
+	t.Helper()
+	until(t, "the next millisecond", func() bool { return time.Now().UnixMilli() > n })
 }
 
 // until asks again and again until f says yes.

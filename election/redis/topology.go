@@ -31,9 +31,7 @@ func OpenCluster(cluster *goredis.ClusterOptions, o Options) *Backend {
 		s.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	}
 	s.TLSConfig = o.tls(s.TLSConfig)
-	b := New(goredis.NewClusterClient(&s), o)
-	b.own = true
-	return b
+	return newGroup(goredis.NewClusterClient(&s), o)
 }
 
 // OpenSentinel returns a backend on a client of its own, which Close closes, for the
@@ -48,9 +46,11 @@ func OpenSentinel(sentinel *goredis.FailoverOptions, o Options) *Backend {
 		s.DialerRetries = 1
 	}
 	s.TLSConfig = o.tls(s.TLSConfig)
-	b := New(goredis.NewFailoverClient(&s), o)
-	b.own = true
-	return b
+	return newGroup(goredis.NewFailoverClient(&s), o)
+}
+
+func newGroup(client goredis.UniversalClient, o Options) *Backend {
+	return &Backend{server: &shared{client: client, own: true}, scripts: newScripts(o)}
 }
 
 // tls is the configuration for a URL that asks for TLS, as url does.

@@ -23,6 +23,7 @@ var programs = []string{testenv.RedisServer, testenv.ValkeyServer}
 // Valkey is Redis for this backend, under its own scheme.
 func TestConformanceOnValkey(t *testing.T) {
 	p := testenv.Valkey(t)
+	c := plain(t, p.Addr)
 	at := func(t testing.TB, addr string) election.Backend {
 		b, err := OpenURL("valkey://"+addr, Options{})
 		if err != nil {
@@ -33,8 +34,8 @@ func TestConformanceOnValkey(t *testing.T) {
 	electiontest.Run(t, electiontest.Harness{
 		Open:    func(t testing.TB) election.Backend { return at(t, p.Addr) },
 		HoldOff: true,
-		Lose:    func(t testing.TB, b election.Backend, id string) { lose(t, b.(*Backend).client, id) },
-		Dump:    func(t testing.TB, b election.Backend) string { return dump(t, b.(*Backend).client) },
+		Lose:    func(t testing.TB, _ election.Backend, id string) { lose(t, c, id) },
+		Dump:    func(t testing.TB, _ election.Backend) string { return dump(t, c) },
 		Server:  p.Addr,
 		OpenAt:  at,
 	})
@@ -63,7 +64,7 @@ func TestConformanceOnCluster(t *testing.T) {
 					return groupURL(t, scheme(program)+"+cluster://"+nodes[0].Addr+","+nodes[1].Addr)
 				},
 				HoldOff: true,
-				Lose:    func(t testing.TB, b election.Backend, id string) { lose(t, b.(*Backend).client, id) },
+				Lose:    func(t testing.TB, b election.Backend, id string) { lose(t, b.(*Backend).server.(*shared).client, id) },
 				Dump: func(t testing.TB, _ election.Backend) (all string) {
 					for _, p := range nodes {
 						all += dump(t, plain(t, p.Addr))
@@ -216,7 +217,7 @@ func TestGroupURLs(t *testing.T) {
 		}
 	}
 	b := groupURL(t, "redis+sentinel://user:secret@h1/3?master_name=main")
-	o := b.client.(*goredis.Client).Options()
+	o := b.server.(*shared).client.(*goredis.Client).Options()
 	if o.Username != "user" || o.Password != "secret" || o.DB != 3 || o.MaxRetries != 0 {
 		t.Errorf("%+v", o)
 	}

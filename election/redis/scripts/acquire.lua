@@ -15,8 +15,7 @@ if h then
   -- Its own grant, asked for again. It is not shortened: this may be an earlier request
   -- that arrives late, and a later one was told of a longer lease.
   if tonumber(h.ttl) > tonumber(ttl) then ttl = h.ttl end
-  redis.call('HSET', lease, 'ttl', ttl)
-  redis.call('PEXPIRE', lease, ttl)
+  hold(digest, h.number, ttl, h.owner)
   return { 'acquired', h.number, h.owner, tonumber(ttl) }
 end
 
@@ -38,6 +37,5 @@ else
   redis.call('INCR', number)
   n = redis.call('GET', number)
 end
-redis.call('HSET', lease, 'owner', owner, 'digest', digest, 'number', n, 'ttl', ttl)
-redis.call('PEXPIRE', lease, ttl)
+hold(digest, n, ttl, owner)
 return { 'acquired', n, owner, tonumber(ttl) }

@@ -1,4 +1,4 @@
--- KEYS: lease (hash owner, digest, number, ttl; expires with the lease),
+-- KEYS: lease ("digest number ttl owner"; expires with the lease),
 --       number (the last number granted; never expires),
 --       holdoff (exists during a hold-off).
 -- Fencing numbers are decimal strings throughout: a Lua number is a double and
@@ -18,7 +18,12 @@ end
 local function holder()
   local ms = left(lease)
   if ms == 0 then return nil, false end
-  local f = redis.call('HMGET', lease, 'owner', 'digest', 'number', 'ttl')
-  if not (ms and f[1] and f[2] and f[3] and f[4]) then return nil, true end
-  return { owner = f[1], digest = f[2], number = f[3], ttl = f[4], left = ms }, false
+  local digest, n, ttl, owner = string.match(redis.call('GET', lease), '^(%x+) (%d+) (%d+) (%S+)$')
+  if not (ms and digest and #digest == 64) then return nil, true end
+  return { owner = owner, digest = digest, number = n, ttl = ttl, left = ms }, false
+end
+
+-- hold writes the lease, from now on.
+local function hold(digest, n, ttl, owner)
+  redis.call('SET', lease, digest .. ' ' .. n .. ' ' .. ttl .. ' ' .. owner, 'PX', ttl)
 end

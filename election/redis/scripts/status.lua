@@ -1,7 +1,3 @@
--- Returns {outcome, number, owner, ms left of the lease or the hold-off}.
-local h, bad = holder()
-if bad then return { 'corrupt' } end
-if h then return { 'held', h.number, h.owner, h.left } end
-local off = left(holdoff)
-if not off then return { 'corrupt' } end
-return { 'vacant', redis.call('GET', number) or '0', '', off }
+-- KEYS: lease, number, holdoff. Returns what validate does, and then the same of the
+-- hold-off, and the last number.
+return { redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[3]), redis.call('GET', KEYS[2]) }

@@ -1,0 +1,103 @@
+package redis
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"sync"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/fenceproxy/fenceproxy/election"
+)
+
+// A lane is a client of go-redis that has at most one connection, and a way to cut it.
+type lane struct {
+	client *goredis.Client
+	dials  *sync.WaitGroup
+	wasCut chan struct{} // closed by cut
+
+	mu   sync.Mutex
+	gone bool
+	end  func() // closes the connection, or gives up making it; nil before the first
+}
+
+func newLane(o *goredis.Options, dials *sync.WaitGroup) *lane {
+	l := &lane{dials: dials, wasCut: make(chan struct{})}
+	own := *o
+	own.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return l.dial(ctx, o.Dialer, network, addr)
+	}
+	l.client = goredis.NewClient(&own)
+	return l
+}
+
+type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// dialer is the dialer that the options ask for, with one that heeds its context also
+// in TLS's handshake where they name none.
+func dialer(o *goredis.Options) dialFunc {
+	plain := &net.Dialer{KeepAlive: 5 * time.Minute}
+	switch {
+	case o.Dialer != nil:
+		return o.Dialer
+	case o.TLSConfig != nil:
+		return (&tls.Dialer{NetDialer: plain, Config: o.TLSConfig}).DialContext
+	}
+	return plain.DialContext
+}
+
+// dial makes the connection, in a goroutine of go-redis that a call which was cut leaves
+// behind. While the lane is not cut, a call is under way, so that Close waits for both.
+func (l *lane) dial(ctx context.Context, next dialFunc, network, addr string) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	l.mu.Lock()
+	if l.gone {
+		l.mu.Unlock()
+		return nil, election.ErrClosed
+	}
+	l.dials.Add(1)
+	defer l.dials.Done()
+	l.end = cancel
+	l.mu.Unlock()
+
+	c, err := next(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	raw := c
+	if t, ok := c.(*tls.Conn); ok {
+		raw = t.NetConn() // its own Close may wait to say goodbye
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.gone {
+		_ = raw.Close()
+		return nil, election.ErrClosed
+	}
+	l.end = func() { _ = raw.Close() }
+	return c, nil
+}
+
+// cut ends what the lane is doing, for good: what is read or written fails from now on,
+// and a connection that is being made is given up.
+func (l *lane) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.gone {
+		return
+	}
+	l.gone = true
+	if l.end != nil {
+		l.end()
+	}
+	close(l.wasCut)
+}
+
+// discard throws the lane away.
+func (l *lane) discard() {
+	l.cut()
+	_ = l.client.Close()
+}

@@ -1,0 +1,70 @@
+package redis
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	"github.com/fenceproxy/fenceproxy/election"
+	"github.com/fenceproxy/fenceproxy/internal/testenv"
+)
+
+// secured stands before a server with TLS, and returns the certificate to trust.
+func secured(t testing.TB, server string) (addr string, roots *x509.CertPool) {
+	t.Helper()
+	h := httptest.NewTLSServer(nil) // for its certificate
+	defer h.Close()
+	roots = x509.NewCertPool()
+	roots.AddCert(h.Certificate())
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: h.TLS.Certificates})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			up, err := net.Dial("tcp", server)
+			if err != nil {
+				_ = c.Close()
+				continue
+			}
+			for _, p := range [][2]net.Conn{{c, up}, {up, c}} {
+				wg.Go(func() {
+					_, _ = io.Copy(p[0], p[1])
+					_ = p[0].Close()
+				})
+			}
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		wg.Wait()
+	})
+	return l.Addr().String(), roots
+}
+
+func TestTLS(t *testing.T) {
+	addr, roots := secured(t, testenv.SharedRedis(t).Addr)
+	id := testenv.Name(t, "tls")
+	b, err := OpenURL("rediss://"+addr, Options{TLS: &tls.Config{RootCAs: roots}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := win(t, b, id, election.AcquireOptions{})
+	standing(t, b, id, g.Token, election.StandingCurrent, g.Number)
+	closes(t, b)
+	stranger, err := OpenURL("rediss://"+addr, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends(t, asked(t.Context(), stranger, id), election.ErrUnavailable)
+	closes(t, stranger)
+}
