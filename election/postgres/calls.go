@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -20,6 +21,10 @@ const (
 	undefinedSchema      = "3F000"
 
 	insufficientPrivilege = "42501"
+
+	unknownStatement   = "26000" // a prepared one
+	duplicateStatement = "42P05"
+	notSupported       = "0A000" // "cached plan must not change result type", among others
 )
 
 // maxTries bounds how often a call is begun anew because another was faster. Each time
@@ -35,9 +40,14 @@ func sqlState(err error) string {
 	return ""
 }
 
-// row runs one statement. Where the server undid it in favour of another, as it does at
-// higher isolation levels, it runs it again.
+// row runs one statement.
 func (b *Backend) row(ctx context.Context, doing, id, query string, args []any, into ...any) error {
+	return b.run(ctx, doing, id, func() error { return b.db.row(ctx, query, args, into...) })
+}
+
+// run runs one statement, by f. Where the server undid it in favour of another, as it does
+// at higher isolation levels, it runs it again.
+func (b *Backend) run(ctx context.Context, doing, id string, f func() error) error {
 	for try := 1; ; try++ {
 		if b.closed.Load() {
 			return fault.Closed(doing, id)
@@ -45,9 +55,9 @@ func (b *Backend) row(ctx context.Context, doing, id, query string, args []any, 
 		if err := ctx.Err(); err != nil {
 			return fault.Unavailable(ctx, doing, id, err)
 		}
-		err := b.db.row(ctx, query, args, into...)
-		if err == nil {
-			return nil
+		err := f()
+		if err == nil || errors.Is(err, sql.ErrNoRows) {
+			return err
 		}
 		if s := sqlState(err); (s == serializationFailure || s == deadlock) && try < maxTries {
 			continue
@@ -146,14 +156,14 @@ func (b *Backend) Status(ctx context.Context, id string) (election.StatusResult,
 	if err := election.CheckID(id); err != nil {
 		return election.StatusResult{}, err
 	}
-	r, err := b.read(ctx, "asking about", id, election.Digest{})
+	r, err := b.read(ctx, "asking about", id)
 	switch {
 	case err != nil:
 		return election.StatusResult{}, err
 	case r.left == 0:
 		return election.StatusResult{Status: election.Vacant, Number: r.number}, nil
 	}
-	return election.StatusResult{Status: election.Held, Owner: r.owner, Number: r.number, Remaining: micros(r.left)}, nil
+	return election.StatusResult{Status: election.Held, Owner: r.owner, Number: r.number, Remaining: r.left}, nil
 }
 
 // Validate implements election.Backend.
@@ -161,15 +171,15 @@ func (b *Backend) Validate(ctx context.Context, id string, t election.Token) (el
 	if err := election.CheckIDToken(id, t); err != nil {
 		return election.ValidateResult{}, err
 	}
-	r, err := b.read(ctx, "validating", id, t.Digest())
+	r, err := b.read(ctx, "validating", id)
 	switch {
 	case err != nil:
 		return election.ValidateResult{}, err
 	case r.left == 0:
 		return election.ValidateResult{Standing: election.StandingVacant}, nil
 	}
-	v := election.ValidateResult{Standing: election.StandingStale, Number: r.number, Owner: r.owner, Remaining: micros(r.left)}
-	if r.own {
+	v := election.ValidateResult{Standing: election.StandingStale, Number: r.number, Owner: r.owner, Remaining: r.left}
+	if r.digest == t.Digest() {
 		v.Standing = election.StandingCurrent
 	}
 	return v, nil
@@ -177,21 +187,48 @@ func (b *Backend) Validate(ctx context.Context, id string, t election.Token) (el
 
 // A reading is what an election's row says.
 type reading struct {
-	number int64
+	number int64 // 0 when there is no row
 	owner  string
-	own    bool  // the digest is the holder's
-	left   int64 // microseconds; 0 when vacant
+	digest election.Digest
+	left   time.Duration // 0 when vacant
 }
 
 // read reads an election's row, on a primary only: a standby may not have heard of a
 // takeover.
-func (b *Backend) read(ctx context.Context, doing, id string, d election.Digest) (r reading, err error) {
+func (b *Backend) read(ctx context.Context, doing, id string) (reading, error) {
 	var standby bool
-	err = b.row(ctx, doing, id, b.queries.read, []any{id, d[:]}, &standby, &r.number, &r.owner, &r.own, &r.left)
-	if err == nil && standby {
-		err = fault.Unavailable(ctx, doing, id, errors.New("the server is a standby"))
+	var number *int64
+	var owner *string
+	var digest []byte
+	var left *float64
+	one := func(query string) error {
+		return b.run(ctx, doing, id, func() error {
+			return b.db.read(ctx, query, []any{id}, &standby, &number, &owner, &digest, &left)
+		})
 	}
-	return r, err
+	err := one(b.queries.read)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = one(b.queries.readAlways)
+	}
+	switch {
+	case err != nil:
+		return reading{}, err
+	case standby:
+		return reading{}, fault.Unavailable(ctx, doing, id, errors.New("the server is a standby"))
+	case number == nil:
+		return reading{}, nil
+	}
+	r := reading{number: *number}
+	if owner == nil || left == nil {
+		return r, nil
+	}
+	if copy(r.digest[:], digest) != len(r.digest) || *left > election.MaxTTL.Seconds()*2 {
+		return reading{}, fault.Corrupt(doing, id, "its row is none of ours")
+	}
+	if us := int64(*left * 1e6); us > 0 {
+		r.owner, r.left = *owner, micros(us)
+	}
+	return r, nil
 }
 
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

@@ -41,7 +41,8 @@ type Options struct {
 
 // New returns a backend on a pool of the caller's, which Close leaves open.
 func New(pool *pgxpool.Pool, o Options) (*Backend, error) {
-	return newBackend(poolDatabase{pool: pool}, o)
+	// The mode is set for each query: the pool has one of its own.
+	return newBackend(poolDatabase{pool: pool, mode: pgx.QueryExecModeExec}, o)
 }
 
 // NewDB returns a backend on a handle of the caller's, which Close leaves open; with
@@ -56,6 +57,10 @@ func NewDB(db *sql.DB, o Options) (*Backend, error) {
 // Open returns a backend on a pool of its own, which Close closes. The connection
 // string is a URL or a list of keywords and values, as pgxpool.ParseConfig takes it.
 // The server is asked nothing yet. The error never holds the password.
+//
+// Where the string says default_query_exec_mode, all statements go by that. Otherwise no
+// statement is prepared by name, so that a transaction pooler may be in between; but for
+// the one that reads, on a connection that is found to have a session to itself.
 func Open(ctx context.Context, dsn string, o Options) (*Backend, error) {
 	if err := connurl.Check(dsn); err != nil {
 		return nil, fmt.Errorf("postgres election backend: %w", err)
@@ -64,16 +69,17 @@ func Open(ctx context.Context, dsn string, o Options) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("postgres election backend: %w", connurl.Explain(dsn, err))
 	}
-	// No named prepared statements: a transaction pooler would not know them.
-	c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
-	c.ConnConfig.StatementCacheCapacity, c.ConnConfig.DescriptionCacheCapacity = 0, 0
-	pool, err := pgxpool.NewWithConfig(ctx, c)
-	if err != nil {
+	d := poolDatabase{own: true, mode: c.ConnConfig.DefaultQueryExecMode}
+	if !modeSaid(dsn) {
+		d.mode, d.learns = pgx.QueryExecModeExec, c.ConnConfig.StatementCacheCapacity > 0
+		c.ConnConfig.DefaultQueryExecMode = d.mode
+	}
+	if d.pool, err = pgxpool.NewWithConfig(ctx, c); err != nil {
 		return nil, fmt.Errorf("postgres election backend: making a pool: %w", err)
 	}
-	b, err := newBackend(poolDatabase{pool, true}, o)
+	b, err := newBackend(d, o)
 	if err != nil {
-		pool.Close()
+		d.pool.Close()
 	}
 	return b, err
 }
@@ -93,47 +99,3 @@ func (b *Backend) Close() error {
 	}
 	return nil
 }
-
-// A database runs single statements, each in a transaction of its own.
-type database interface {
-	// row runs a statement that returns one row, and reads it.
-	row(ctx context.Context, query string, args []any, into ...any) error
-	// exec runs statements without arguments, all in one transaction.
-	exec(ctx context.Context, statements string) error
-	close()
-}
-
-type poolDatabase struct {
-	pool *pgxpool.Pool
-	own  bool
-}
-
-func (d poolDatabase) row(ctx context.Context, query string, args []any, into ...any) error {
-	// The mode is set for each query: a caller's pool has one of its own.
-	args = append([]any{pgx.QueryExecModeExec}, args...)
-	return d.pool.QueryRow(ctx, query, args...).Scan(into...)
-}
-
-func (d poolDatabase) exec(ctx context.Context, statements string) error {
-	_, err := d.pool.Exec(ctx, statements, pgx.QueryExecModeSimpleProtocol)
-	return err
-}
-
-func (d poolDatabase) close() {
-	if d.own {
-		d.pool.Close()
-	}
-}
-
-type sqlDatabase struct{ db *sql.DB }
-
-func (d sqlDatabase) row(ctx context.Context, query string, args []any, into ...any) error {
-	return d.db.QueryRowContext(ctx, query, args...).Scan(into...)
-}
-
-func (d sqlDatabase) exec(ctx context.Context, statements string) error {
-	_, err := d.db.ExecContext(ctx, statements)
-	return err
-}
-
-func (sqlDatabase) close() {}

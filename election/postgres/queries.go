@@ -2,13 +2,15 @@ package postgres
 
 import "strings"
 
-// queries are the statements, for one schema. Each returns exactly one row.
+// queries are the statements, for one schema. Each but read returns exactly one row.
 //
 // All of them judge a lease by clock_timestamp(): now() would be the time at which a
 // statement began that has since waited for a lock.
 type queries struct {
-	schema                                           string
-	install, installed, acquire, renew, resign, read string
+	schema                 string
+	install, installed     string
+	acquire, renew, resign string
+	read, readAlways       string
 }
 
 func newQueries(schema string) (queries, error) {
@@ -23,13 +25,14 @@ func newQueries(schema string) (queries, error) {
 		return strings.ReplaceAll(query, "ELECTION_TABLE", quote(schema)+".election")
 	}
 	return queries{
-		schema:    schema,
-		install:   install,
-		installed: "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = '" + schema + "' AND tablename = 'election')",
-		acquire:   in(acquireSQL),
-		renew:     in(renewSQL),
-		resign:    in(resignSQL),
-		read:      in(readSQL),
+		schema:     schema,
+		install:    install,
+		installed:  "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = '" + schema + "' AND tablename = 'election')",
+		acquire:    in(acquireSQL),
+		renew:      in(renewSQL),
+		resign:     in(resignSQL),
+		read:       in(readSQL),
+		readAlways: in(readAlwaysSQL),
 	}, nil
 }
 
@@ -96,11 +99,13 @@ WITH released AS (
 )
 SELECT count(*) > 0 FROM released`
 
-// readSQL: $1 election, $2 digest. It returns whether the server is a standby, the last
-// number or 0, the owner, whether the digest is the holder's, and the microseconds
-// left, 0 when vacant.
-const readSQL = `
-SELECT pg_catalog.pg_is_in_recovery(), coalesce(number, 0), coalesce(owner, ''), coalesce(digest = $2::bytea, false),
-       greatest(0, floor(extract(epoch FROM coalesce(expires_at - now, interval '0')) * 1000000)::bigint)
-FROM (SELECT clock_timestamp() AS now) clock
-LEFT JOIN ELECTION_TABLE ON election = $1::text`
+// readSQL: $1 election. It returns the row, and whether the server is a standby: the last
+// number, the owner and the digest of the holder, the seconds left, which are less than
+// none when the lease has ended. An election that was never held has no row.
+const readSQL = "SELECT " + readColumns + " FROM ELECTION_TABLE WHERE election = $1::text"
+
+// readAlwaysSQL is readSQL with a row of nulls where there is none, so that a standby
+// says what it is. That costs as much again to plan.
+const readAlwaysSQL = "SELECT " + readColumns + " FROM (SELECT) one LEFT JOIN ELECTION_TABLE ON election = $1::text"
+
+const readColumns = "pg_catalog.pg_is_in_recovery(), number, owner, digest, date_part('epoch', expires_at - clock_timestamp())"
