@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -22,9 +21,6 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/election/internal/connurl"
 )
-
-// namespaceFile is where a pod finds its own namespace.
-const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 // Open returns a backend that keeps elections in a namespace of the API server that
 // config leads to. It asks the server nothing. The config is copied; its rate limit is
@@ -78,31 +74,6 @@ func open(config *rest.Config, namespace string) (*Backend, error) {
 	}, nil
 }
 
-// OpenInCluster is Open for a program that runs in a pod, with the pod's service
-// account. An empty namespace means the pod's.
-func OpenInCluster(namespace string) (*Backend, error) {
-	config, namespace, err := inCluster(namespace)
-	if err != nil {
-		return nil, fmt.Errorf("kubernetes election backend: %w", err)
-	}
-	return Open(config, namespace)
-}
-
-func inCluster(namespace string) (*rest.Config, string, error) {
-	config, err := rest.InClusterConfig()
-	if err != nil {
-		return nil, "", err
-	}
-	if namespace == "" {
-		b, err := os.ReadFile(namespaceFile)
-		if err != nil {
-			return nil, "", fmt.Errorf("finding the pod's namespace: %w", err)
-		}
-		namespace = strings.TrimSpace(string(b))
-	}
-	return config, namespace, nil
-}
-
 // OpenURL is Open with a URL:
 //
 //	kubernetes:///namespace?kubeconfig=/path&context=name
@@ -113,14 +84,14 @@ func inCluster(namespace string) (*rest.Config, string, error) {
 // the pod's own inside a cluster, and that of the default kubeconfig elsewhere. The
 // namespace is by default the pod's or the context's.
 func OpenURL(rawURL string) (*Backend, error) {
-	config, namespace, err := parseURL(rawURL)
+	config, namespace, err := parseURL(rawURL, podAccount)
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes election backend: %w", err)
 	}
 	return Open(config, namespace)
 }
 
-func parseURL(rawURL string) (*rest.Config, string, error) {
+func parseURL(rawURL string, pod account) (*rest.Config, string, error) {
 	// What does not have the form is not quoted: it may be another backend's URL, with a
 	// password in it.
 	scheme, after, _ := strings.Cut(rawURL, ":")
@@ -149,7 +120,7 @@ func parseURL(rawURL string) (*rest.Config, string, error) {
 		}
 	}
 	if len(q) == 0 {
-		config, ns, err := inCluster(namespace)
+		config, ns, err := pod.config(namespace)
 		if !errors.Is(err, rest.ErrNotInCluster) {
 			return config, ns, err
 		}

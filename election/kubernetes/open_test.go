@@ -48,7 +48,7 @@ func TestURL(t *testing.T) {
 		"KUBERNETES:///elections":                                            {"https://one.example:6443", "elections"},
 		"kubernetes:///a?kubeconfig=" + strings.ReplaceAll(path, "/", "%2F"): {"https://one.example:6443", "a"},
 	} {
-		config, namespace, err := parseURL(raw)
+		config, namespace, err := parseURL(raw, podAccount)
 		if err != nil || config.Host != want[0] || namespace != want[1] {
 			t.Errorf("%s: %v %q %v, want %v", raw, config, namespace, err, want)
 		}
@@ -76,24 +76,6 @@ func TestURL(t *testing.T) {
 			t.Errorf("%s opens", raw)
 		} else if strings.Contains(err.Error(), "secret-token") {
 			t.Errorf("%s: %v", raw, err)
-		}
-	}
-}
-
-func TestInCluster(t *testing.T) {
-	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	if b, err := OpenInCluster("x"); !errors.Is(err, rest.ErrNotInCluster) || b != nil {
-		t.Errorf("outside: %v", err)
-	}
-	if _, err := os.Stat(namespaceFile); err == nil {
-		return // these tests run in a pod
-	}
-	// In a cluster, the pod's own server is meant, even if it cannot be used.
-	t.Setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-	t.Setenv("KUBERNETES_SERVICE_PORT", "1")
-	for _, raw := range []string{"kubernetes:///", "kubernetes:///x"} {
-		if b, err := OpenURL(raw); !errors.Is(err, os.ErrNotExist) || b != nil {
-			t.Errorf("a pod without a service account: %v", err)
 		}
 	}
 }

@@ -1,12 +1,13 @@
 // Package postgres keeps elections in a table of a Postgres database.
 //
 // It promises that each call is one statement in a transaction of its own, by the
-// server's clock, with no state in a session: a connection may end, or a transaction
-// pooler may give each call another one, and leadership is as it was. A standby never
-// answers. It does not promise that an asynchronous failover, or a crash of a server
-// with synchronous_commit off, keeps the last grant: numbers rise all the same, by the
-// clock, and the fence in the guarded resource decides between two holders. It cannot
-// enforce a hold-off, and says so.
+// server's clock, and needs nothing of a session: a connection may end, or a transaction
+// pooler may give each call another one, and leadership is as it was. (Reading an
+// election that was never held takes a second statement.) A standby never answers. It
+// does not promise that an asynchronous failover, or a crash of a server with
+// synchronous_commit off, keeps the last grant: numbers rise all the same, by the clock,
+// and the fence in the guarded resource decides between two holders. It cannot enforce a
+// hold-off, and says so.
 //
 // A row stays when its holder is gone, so that numbers are remembered.
 package postgres
