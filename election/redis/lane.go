@@ -8,8 +8,6 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
-
-	"github.com/fenceproxy/fenceproxy/election"
 )
 
 // A lane is a client of go-redis that has at most one connection, and a way to cut it.
@@ -56,7 +54,7 @@ func (l *lane) dial(ctx context.Context, next dialFunc, network, addr string) (n
 	l.mu.Lock()
 	if l.gone {
 		l.mu.Unlock()
-		return nil, election.ErrClosed
+		return nil, net.ErrClosed
 	}
 	l.dials.Add(1)
 	defer l.dials.Done()
@@ -75,7 +73,7 @@ func (l *lane) dial(ctx context.Context, next dialFunc, network, addr string) (n
 	defer l.mu.Unlock()
 	if l.gone {
 		_ = raw.Close()
-		return nil, election.ErrClosed
+		return nil, net.ErrClosed
 	}
 	l.end = func() { _ = raw.Close() }
 	return c, nil

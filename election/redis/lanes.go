@@ -75,6 +75,9 @@ func (s *lanes) run(ctx context.Context, c call) ([]any, error) {
 	whole := stop()
 	if !whole {
 		<-l.wasCut // the context's goroutine is through
+		if err != nil {
+			err = ctx.Err() // whatever the cut looked like from inside
+		}
 	}
 	if closed := s.give(l, whole && (err == nil || isReply(err))); closed && err != nil {
 		return nil, election.ErrClosed

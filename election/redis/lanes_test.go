@@ -22,12 +22,12 @@ import (
 )
 
 // long is far beyond what a call that is ended takes, and far below every time-out here.
-const long = 10 * time.Second
+const long = 5 * time.Second
 
-// patient opens a backend whose own time-outs end nothing while a test runs.
+// patient opens a backend whose own time-outs end nothing while a test goes well.
 func patient(t testing.TB, o goredis.Options) *Backend {
 	t.Helper()
-	o.ReadTimeout, o.DialTimeout = time.Hour, time.Hour
+	o.ReadTimeout, o.DialTimeout = 3*long, 3*long
 	b := Open(&o, Options{})
 	t.Cleanup(func() { _ = b.Close() })
 	return b

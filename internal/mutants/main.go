@@ -105,6 +105,21 @@ var mutants = []mutant{
 	{"live permit before each forward, Redis", "protocols/resp/shell.go",
 		"if p != nil && !p.Live() {", "if p != nil && !p.Live() && false {",
 		"./protocols/resp", "TestNoByteAfterThePermit"},
+	{"election: a replica does not answer, Redis", "election/redis/scripts.go",
+		"#!lua flags=allow-oom\\n", "#!lua flags=no-writes\\n",
+		"./election/redis", "TestReplicaNeverAnswers"},
+	{"election: a lease without an end is none, Redis", "election/redis/lease.go",
+		"case !ok || ms == -1 ||", "case !ok ||",
+		"./election/redis", "TestCorrupt"},
+	{"election: a call that is cut ends, Redis", "election/redis/lane.go",
+		"if l.end != nil {", "if l.end != nil && false {",
+		"./election/redis", "TestEndedWhereverItIs"},
+	{"election: a standby does not answer, Postgres", "election/postgres/calls.go",
+		"case standby:", "case standby && false:",
+		"./election/postgres", "TestCrashAndStandby"},
+	{"election: nothing is prepared in a pooler's session, Postgres", "election/postgres/database.go",
+		"err == nil && pid == c.PgConn().PID()", "err == nil && pid > 0",
+		"./election/postgres", "TestPrepared$"},
 }
 
 func main() {
