@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -88,13 +87,9 @@ func TestServerFaults(t *testing.T) {
 	t.Cleanup(func() { k.Stop() })
 
 	t.Run("Stopped", func(t *testing.T) {
-		if err := k.Signal(syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		thaw := testenv.Freeze(t, k.Process)
 		unavailable(t, b, "e", g.Token, 300*time.Millisecond)
-		if err := k.Signal(syscall.SIGCONT); err != nil {
-			t.Fatal(err)
-		}
+		thaw()
 		standing(t, b, "e", g.Token, election.StandingCurrent, g.Number)
 		renew(t, b, "e", g.Token, election.Renewed)
 	})

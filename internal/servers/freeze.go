@@ -1,19 +1,60 @@
 package servers
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Freeze stops the server and every process below it with SIGSTOP: it keeps its
 // connections and says nothing. (A Postgres is one process a connection, and each is in a
-// process group of its own.) Thaw lets it go on.
-func (p *Process) Freeze() error { return p.signalAll(syscall.SIGSTOP) }
+// process group of its own.) It returns when every thread of them stands: on a busy
+// machine they go on for a while after the signal. Thaw lets them go on.
+func (p *Process) Freeze() error {
+	if err := p.signalAll(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	below, err := processesBelow(p.PID())
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for began := time.Now(); ; <-tick.C {
+		if !slices.ContainsFunc(append(below, p.PID()), runs) {
+			return nil
+		}
+		if time.Since(began) > time.Minute {
+			return fmt.Errorf("%s: still runs a minute after SIGSTOP", p.Name)
+		}
+	}
+}
+
+// runs reports whether some thread of a process is not stopped.
+func runs(pid int) bool {
+	stats, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/stat")
+	return slices.ContainsFunc(stats, func(path string) bool {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return false // it has ended
+		}
+		fields := afterName(text)
+		return len(fields) > 0 && !strings.Contains("TtZX", fields[0])
+	})
+}
+
+// afterName returns the fields of a stat file after the name: state, parent and so on. The
+// name may hold anything.
+func afterName(stat []byte) []string {
+	return strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+}
 
 // Thaw undoes Freeze.
 func (p *Process) Thaw() error { return p.signalAll(syscall.SIGCONT) }
@@ -47,8 +88,7 @@ func processesBelow(pid int) ([]int, error) {
 		if err != nil {
 			continue // it has ended
 		}
-		// pid (name) state ppid …; the name may hold anything.
-		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+		fields := afterName(text)
 		child, err1 := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 		if len(fields) < 2 || err1 != nil {
 			continue
