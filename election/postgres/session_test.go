@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"bytes"
+	"database/sql"
 	"encoding/binary"
 	"io"
 	"net"
@@ -185,4 +186,71 @@ func TestPreparedIsLost(t *testing.T) {
 		x.exec("ALTER TABLE fenceproxy.election ALTER owner TYPE text")
 		validate(t, b, 0)
 	})
+}
+
+// Nothing is locked in a session, and a pool of the caller's stays open.
+func TestNoSessionState(t *testing.T) {
+	x := newPlace(t, testenv.SharedPostgres(t), "").install()
+	pool, err := pgxpool.New(t.Context(), x.dsn(x.server.Addr, "pool_max_conns=1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	mine, err := New(pool, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range []*Backend{mine, x.opened(t, "pool_max_conns=1")} {
+		for range 3 {
+			for _, err := range five(t.Context(), b) {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		var locks int
+		err := b.db.row(t.Context(), "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()", nil, &locks)
+		if err != nil || locks != 0 {
+			t.Errorf("%d locks, %v", locks, err)
+		}
+	}
+	if err := mine.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := pool.Ping(t.Context()); err != nil {
+		t.Errorf("the caller's pool after Close: %v", err)
+	}
+}
+
+// A caller's handle may be in any of pgx's modes; GORM's users often choose the simple
+// protocol.
+func TestModesOfCallersHandle(t *testing.T) {
+	x := newPlace(t, testenv.SharedPostgres(t), "").install()
+	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) {
+			db, err := sql.Open("pgx", x.dsn(x.server.Addr, "default_query_exec_mode="+mode))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			b, err := NewDB(db, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			g := win(t, b, mode, election.AcquireOptions{Owner: `o'\"$1`, MinFencing: 1<<62 + 1})
+			if v, err := b.Validate(t.Context(), mode, g.Token); err != nil || v.Standing != election.StandingCurrent ||
+				v.Number != 1<<62+1 || v.Owner != g.Owner {
+				t.Errorf("Validate: %+v, %v", v, err)
+			}
+			if r, err := b.Renew(t.Context(), mode, g.Token); err != nil || r.Number != g.Number {
+				t.Errorf("Renew: %+v, %v", r, err)
+			}
+			if r, err := b.Resign(t.Context(), mode, g.Token, election.ResignOptions{}); err != nil || r.Status != election.Released {
+				t.Errorf("Resign: %+v, %v", r, err)
+			}
+			if err := b.EnsureSchema(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
