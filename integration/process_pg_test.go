@@ -142,7 +142,7 @@ func crash(t *testing.T, ctx context.Context, r *pgResource) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the server has recovered", func() bool {
+	testenv.Eventually(t, "the server has recovered", func() bool {
 		var recovered bool
 		err := r.direct.QueryRow(ctx, "select pg_backend_pid() <> $1", pgx.QueryExecModeExec, pid).Scan(&recovered)
 		return err == nil && recovered

@@ -2,13 +2,6 @@ package integration
 
 import (
 	"context"
-	"fmt"
-	"io"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -16,139 +9,14 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/guard"
-	"github.com/fenceproxy/fenceproxy/internal/servers"
+	"github.com/fenceproxy/fenceproxy/internal/testenv"
 )
-
-// program builds the command once and returns its path.
-var program = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "fenceproxy-program-")
-	if err != nil {
-		return "", err
-	}
-	bin := filepath.Join(dir, "fenceproxy")
-	out, err := exec.Command("go", "build", "-o", bin, "../cmd/fenceproxy").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("go build: %w: %s", err, out)
-	}
-	return bin, nil
-})
-
-// A proxyProcess is a fenceproxy serve of its own, with one listener.
-type proxyProcess struct {
-	addr   string
-	config string
-	cmd    *exec.Cmd
-	ended  chan struct{}
-}
-
-// startProxy runs fenceproxy serve with one listener; listener holds its settings
-// but for the address.
-func startProxy(t *testing.T, elections, listener string) *proxyProcess {
-	t.Helper()
-	port, err := servers.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &proxyProcess{addr: fmt.Sprintf("127.0.0.1:%d", port), config: filepath.Join(t.TempDir(), "fenceproxy.yaml")}
-	text := fmt.Sprintf("elections:\n  backend: %s\nlisteners:\n  - listen: %s\n%s\n", elections, p.addr, indent(listener))
-	if err := os.WriteFile(p.config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p.start(t)
-	t.Cleanup(func() {
-		p.signal(syscall.SIGCONT)
-		p.kill()
-	})
-	return p
-}
-
-func indent(s string) string {
-	return "    " + strings.ReplaceAll(strings.TrimSpace(s), "\n", "\n    ")
-}
-
-// start runs the proxy, again with the same configuration and address, and returns
-// when it accepts connections.
-func (p *proxyProcess) start(t *testing.T) {
-	t.Helper()
-	bin, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(bin, "serve", "-c", p.config)
-	cmd.Stdout, cmd.Stderr = io.Discard, t.Output()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(ended) }()
-	p.cmd, p.ended = cmd, ended
-	eventually(t, "the proxy accepts connections", func() bool {
-		select {
-		case <-ended:
-			t.Fatal("the proxy ended while starting")
-		default:
-		}
-		c, err := net.Dial("tcp", p.addr)
-		if err != nil {
-			return false
-		}
-		return c.Close() == nil
-	})
-}
-
-func (p *proxyProcess) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
-
-// pause stops the proxy with SIGSTOP, and returns when every thread of it stands.
-func (p *proxyProcess) pause(t *testing.T) {
-	t.Helper()
-	p.signal(syscall.SIGSTOP)
-	eventually(t, "the proxy stands", func() bool {
-		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
-		if err != nil || len(threads) == 0 {
-			t.Fatal("the proxy's threads cannot be seen")
-		}
-		for _, name := range threads {
-			stat, err := os.ReadFile(name)
-			if err != nil {
-				continue // a thread that ended
-			}
-			_, state, _ := strings.Cut(string(stat), ") ")
-			if !strings.HasPrefix(state, "T") {
-				return false
-			}
-		}
-		return true
-	})
-}
-
-// kill ends the proxy with SIGKILL.
-func (p *proxyProcess) kill() {
-	p.signal(syscall.SIGKILL)
-	<-p.ended
-}
-
-// eventually waits until something is so.
-func eventually(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.NewTimer(60 * time.Second)
-	defer deadline.Stop()
-	for !so() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			t.Fatalf("it never came that %s", what)
-		}
-	}
-}
 
 // lead acquires an election as soon as it is to be had.
 func lead(t *testing.T, ctx context.Context, b election.Backend, id, owner string, ttl time.Duration) (guard.Credential, int64) {
 	t.Helper()
 	var got election.AcquireResult
-	eventually(t, owner+" leads", func() bool {
+	testenv.Eventually(t, owner+" leads", func() bool {
 		var err error
 		got, err = b.Acquire(ctx, id, election.AcquireOptions{Owner: owner, TTL: ttl})
 		if err != nil {
@@ -249,12 +117,12 @@ const shortTTL = time.Second
 // A proxy that is stopped for longer than a lease, and continued, lets no stale write
 // through that reached it before, while or after it was stopped.
 func testProxyStopped(t *testing.T, ctx context.Context, r resource, backendURL string, b election.Backend) {
-	p1, p2 := startProxy(t, backendURL, r.listener()), startProxy(t, backendURL, r.listener())
+	p1, p2 := testenv.StartProxy(t, backendURL, r.listener()), testenv.StartProxy(t, backendURL, r.listener())
 	a, na := lead(t, ctx, b, "e", "a", shortTTL)
-	old := mustConnect(t, ctx, r, p1.addr, a)
+	old := mustConnect(t, ctx, r, p1.Addr, a)
 	mustWrite(t, ctx, old, na)
 
-	p1.pause(t)
+	p1.Pause(t)
 	var wg sync.WaitGroup
 	wg.Go(func() { // waits inside the stopped proxy
 		if err := old.write(ctx, na); err == nil {
@@ -262,16 +130,16 @@ func testProxyStopped(t *testing.T, ctx context.Context, r resource, backendURL 
 		}
 	})
 	c, nc := lead(t, ctx, b, "e", "c", time.Minute)
-	live := mustConnect(t, ctx, r, p2.addr, c)
+	live := mustConnect(t, ctx, r, p2.Addr, c)
 	mustWrite(t, ctx, live, nc)
 	if got := r.applied(t, ctx, na); got != 1 {
 		t.Errorf("%d writes of the old number", got)
 	}
-	p1.signal(syscall.SIGCONT)
+	p1.Signal(syscall.SIGCONT)
 	wg.Wait()
-	mustRefuse(t, ctx, r, p1.addr, old, a, na)
+	mustRefuse(t, ctx, r, p1.Addr, old, a, na)
 	mustWrite(t, ctx, live, nc)
-	mustWrite(t, ctx, mustConnect(t, ctx, r, p1.addr, c), nc)
+	mustWrite(t, ctx, mustConnect(t, ctx, r, p1.Addr, c), nc)
 	if got := r.applied(t, ctx, na); got != 1 {
 		t.Errorf("%d writes of the old number", got)
 	}
@@ -280,27 +148,27 @@ func testProxyStopped(t *testing.T, ctx context.Context, r resource, backendURL 
 // A proxy that is killed and started again knows the fence, lets the live holder go
 // on and refuses the one before.
 func testProxyKilled(t *testing.T, ctx context.Context, r resource, backendURL string, b election.Backend) {
-	p1, p2 := startProxy(t, backendURL, r.listener()), startProxy(t, backendURL, r.listener())
+	p1, p2 := testenv.StartProxy(t, backendURL, r.listener()), testenv.StartProxy(t, backendURL, r.listener())
 	a, na := lead(t, ctx, b, "e", "a", shortTTL)
 	stop := renewing(t, ctx, b, a)
-	old := mustConnect(t, ctx, r, p1.addr, a)
+	old := mustConnect(t, ctx, r, p1.Addr, a)
 	mustWrite(t, ctx, old, na)
-	p1.kill()
+	p1.Kill()
 	if err := old.write(ctx, na); err == nil {
 		t.Error("a write went through a killed proxy")
 	}
-	p1.start(t)
-	again := mustConnect(t, ctx, r, p1.addr, a)
+	p1.Start(t)
+	again := mustConnect(t, ctx, r, p1.Addr, a)
 	mustWrite(t, ctx, again, na)
 
-	p1.pause(t) // its connection stays up while the lease runs out
+	p1.Pause(t) // its connection stays up while the lease runs out
 	stop()
 	c, nc := lead(t, ctx, b, "e", "c", time.Minute)
-	mustWrite(t, ctx, mustConnect(t, ctx, r, p2.addr, c), nc)
-	p1.signal(syscall.SIGCONT)
-	p1.kill()
-	p1.start(t)
-	mustRefuse(t, ctx, r, p1.addr, again, a, na)
+	mustWrite(t, ctx, mustConnect(t, ctx, r, p2.Addr, c), nc)
+	p1.Signal(syscall.SIGCONT)
+	p1.Kill()
+	p1.Start(t)
+	mustRefuse(t, ctx, r, p1.Addr, again, a, na)
 	if f := r.fence(t, ctx, "e"); f.Highest != nc || f.State != guard.Severed {
 		t.Errorf("the fence is %+v, want number %d, severed", f, nc)
 	}
@@ -309,9 +177,9 @@ func testProxyKilled(t *testing.T, ctx context.Context, r resource, backendURL s
 // A proxy that is killed between raise and sever leaves the fence raised; nobody writes
 // until another proxy has finished the sever.
 func testKilledBetweenRaiseAndSever(t *testing.T, ctx context.Context, r resource, backendURL string, b election.Backend) {
-	p1, p2 := startProxy(t, backendURL, r.listener()), startProxy(t, backendURL, r.listener())
+	p1, p2 := testenv.StartProxy(t, backendURL, r.listener()), testenv.StartProxy(t, backendURL, r.listener())
 	a, na := lead(t, ctx, b, "e", "a", shortTTL)
-	old := mustConnect(t, ctx, r, p1.addr, a)
+	old := mustConnect(t, ctx, r, p1.Addr, a)
 	mustWrite(t, ctx, old, na)
 	resume := r.stall(t, ctx, old)
 	c, nc := lead(t, ctx, b, "e", "c", time.Minute)
@@ -329,9 +197,9 @@ func testKilledBetweenRaiseAndSever(t *testing.T, ctx context.Context, r resourc
 		}()
 		return done
 	}
-	died := takeover(p2.addr)
-	eventually(t, "the fence is raised", func() bool { return r.fence(t, ctx, "e").Highest == nc })
-	p2.kill()
+	died := takeover(p2.Addr)
+	testenv.Eventually(t, "the fence is raised", func() bool { return r.fence(t, ctx, "e").Highest == nc })
+	p2.Kill()
 	if err := <-died; err == nil {
 		t.Fatal("a write went through a killed proxy")
 	}
@@ -342,7 +210,7 @@ func testKilledBetweenRaiseAndSever(t *testing.T, ctx context.Context, r resourc
 		t.Errorf("%d writes before the sever", got)
 	}
 	// The old holder cannot come back while the fence is raised.
-	finished := takeover(p1.addr)
+	finished := takeover(p1.Addr)
 	select {
 	case err := <-finished:
 		t.Errorf("the takeover did not wait for the old connection's end: %v", err)
@@ -355,23 +223,23 @@ func testKilledBetweenRaiseAndSever(t *testing.T, ctx context.Context, r resourc
 	if f := r.fence(t, ctx, "e"); f.Highest != nc || f.State != guard.Severed {
 		t.Errorf("the fence is %+v, want number %d, severed", f, nc)
 	}
-	mustRefuse(t, ctx, r, p1.addr, old, a, na)
+	mustRefuse(t, ctx, r, p1.Addr, old, a, na)
 }
 
 // The guarded server is started again: the live holder goes on at once, though the
 // proxy's control connections broke too, and the one before stays refused.
 func testServerRestarted(t *testing.T, ctx context.Context, r resource, backendURL string, b election.Backend, restart func(id string, live guard.Record)) {
-	p := startProxy(t, backendURL, r.listener())
+	p := testenv.StartProxy(t, backendURL, r.listener())
 	a, na := lead(t, ctx, b, "e", "a", time.Minute)
-	mustWrite(t, ctx, mustConnect(t, ctx, r, p.addr, a), na)
+	mustWrite(t, ctx, mustConnect(t, ctx, r, p.Addr, a), na)
 	if _, err := b.Resign(ctx, "e", a.Token, election.ResignOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	c, nc := lead(t, ctx, b, "e", "c", time.Minute)
-	mustWrite(t, ctx, mustConnect(t, ctx, r, p.addr, c), nc)
+	mustWrite(t, ctx, mustConnect(t, ctx, r, p.Addr, c), nc)
 	restart("e", r.fence(t, ctx, "e"))
-	mustWrite(t, ctx, mustConnect(t, ctx, r, p.addr, c), nc)
-	mustRefuse(t, ctx, r, p.addr, nil, a, na)
+	mustWrite(t, ctx, mustConnect(t, ctx, r, p.Addr, c), nc)
+	mustRefuse(t, ctx, r, p.Addr, nil, a, na)
 	if f := r.fence(t, ctx, "e"); f.Highest != nc || f.State != guard.Severed {
 		t.Errorf("the fence is %+v, want number %d, severed", f, nc)
 	}

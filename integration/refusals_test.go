@@ -43,7 +43,7 @@ func badCredentials(t *testing.T, ctx context.Context, b election.Backend) []bad
 		t.Fatal(err)
 	}
 	expired := acquire("expired", election.MinTTL)
-	eventually(t, "the lease has run out", func() bool {
+	testenv.Eventually(t, "the lease has run out", func() bool {
 		s, err := b.Status(ctx, "expired")
 		return err == nil && s.Status == election.Vacant
 	})

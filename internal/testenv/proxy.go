@@ -1,0 +1,151 @@
+package testenv
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/internal/servers"
+)
+
+// program builds the command once a process, and returns its path. Main removes it.
+var program = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "fenceproxy-program-")
+	if err != nil {
+		return "", err
+	}
+	shared.Lock()
+	shared.all = append(shared.all, folder(dir))
+	shared.Unlock()
+	bin := filepath.Join(dir, "fenceproxy")
+	out, err := exec.Command("go", "build", "-o", bin, "github.com/fenceproxy/fenceproxy/cmd/fenceproxy").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("go build: %w: %s", err, out)
+	}
+	return bin, nil
+})
+
+// A folder is removed with the shared servers.
+type folder string
+
+// Stop removes it.
+func (f folder) Stop() { _ = os.RemoveAll(string(f)) }
+
+// A Proxy is a fenceproxy serve of its own, with one listener.
+type Proxy struct {
+	// Addr is the listener's address, kept when the proxy starts again.
+	Addr string
+
+	config string
+	cmd    *exec.Cmd
+	ended  chan struct{}
+}
+
+// StartProxy runs fenceproxy serve with one listener until the test ends. elections is
+// the URL of the election backend; listener holds the listener's settings but for the
+// address. It returns when the proxy accepts connections.
+func StartProxy(t testing.TB, elections, listener string) *Proxy {
+	t.Helper()
+	port, err := servers.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Proxy{Addr: fmt.Sprintf("127.0.0.1:%d", port), config: filepath.Join(t.TempDir(), "fenceproxy.yaml")}
+	text := fmt.Sprintf("elections:\n  backend: %s\nlisteners:\n  - listen: %s\n    %s\n", elections, p.Addr,
+		strings.ReplaceAll(strings.TrimSpace(listener), "\n", "\n    "))
+	if err := os.WriteFile(p.config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.Start(t)
+	t.Cleanup(func() {
+		p.Signal(syscall.SIGCONT)
+		p.Kill()
+	})
+	return p
+}
+
+// Start runs the proxy again after Kill, with the same configuration and address.
+func (p *Proxy) Start(t testing.TB) {
+	t.Helper()
+	bin, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(bin, "serve", "-c", p.config)
+	cmd.Stdout, cmd.Stderr = io.Discard, t.Output()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(ended) }()
+	p.cmd, p.ended = cmd, ended
+	Eventually(t, "the proxy accepts connections", func() bool {
+		select {
+		case <-ended:
+			t.Fatal("the proxy ended while starting")
+		default:
+		}
+		c, err := net.Dial("tcp", p.Addr)
+		if err != nil {
+			return false
+		}
+		return c.Close() == nil
+	})
+}
+
+// Signal sends the proxy a signal.
+func (p *Proxy) Signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
+
+// Pause stops the proxy with SIGSTOP, and returns when every thread of it stands.
+func (p *Proxy) Pause(t testing.TB) {
+	t.Helper()
+	p.Signal(syscall.SIGSTOP)
+	Eventually(t, "the proxy stands", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
+		if err != nil || len(threads) == 0 {
+			t.Fatal("the proxy's threads cannot be seen")
+		}
+		for _, name := range threads {
+			stat, err := os.ReadFile(name)
+			if err != nil {
+				continue // a thread that ended
+			}
+			_, state, _ := strings.Cut(string(stat), ") ")
+			if !strings.HasPrefix(state, "T") {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// Kill ends the proxy with SIGKILL.
+func (p *Proxy) Kill() {
+	p.Signal(syscall.SIGKILL)
+	<-p.ended
+}
+
+// Eventually waits until something is so, and fails the test after a minute.
+func Eventually(t testing.TB, what string, so func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.NewTimer(time.Minute)
+	defer deadline.Stop()
+	for !so() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("it never came that %s", what)
+		}
+	}
+}
