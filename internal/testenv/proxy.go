@@ -51,8 +51,9 @@ type Proxy struct {
 
 // StartProxy runs fenceproxy serve with one listener until the test ends. elections is
 // the URL of the election backend; listener holds the listener's settings but for the
-// address. It returns when the proxy accepts connections.
-func StartProxy(t testing.TB, elections, listener string) *Proxy {
+// address; sections are other sections of the configuration. It returns when the proxy
+// accepts connections.
+func StartProxy(t testing.TB, elections, listener string, sections ...string) *Proxy {
 	t.Helper()
 	port, err := servers.FreePort()
 	if err != nil {
@@ -60,7 +61,7 @@ func StartProxy(t testing.TB, elections, listener string) *Proxy {
 	}
 	p := &Proxy{Addr: fmt.Sprintf("127.0.0.1:%d", port), config: filepath.Join(t.TempDir(), "fenceproxy.yaml")}
 	text := fmt.Sprintf("elections:\n  backend: %s\nlisteners:\n  - listen: %s\n    %s\n", elections, p.Addr,
-		strings.ReplaceAll(strings.TrimSpace(listener), "\n", "\n    "))
+		strings.ReplaceAll(strings.TrimSpace(listener), "\n", "\n    ")) + strings.Join(sections, "\n") + "\n"
 	if err := os.WriteFile(p.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"crypto/rand"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -135,4 +137,20 @@ func end(t testing.TB, p *servers.Process) {
 	if t.Failed() {
 		t.Logf("%s said:\n%s", p.Name, p.Log())
 	}
+}
+
+// Tool returns the path of a client program: next to the Postgres server's, or on PATH.
+func Tool(t testing.TB, name string) string {
+	t.Helper()
+	if pg, err := servers.FindPostgres(); err == nil {
+		bin := filepath.Join(filepath.Dir(pg), name)
+		if _, err := os.Stat(bin); err == nil {
+			return bin
+		}
+	}
+	bin, err := exec.LookPath(name)
+	if err != nil {
+		t.Fatalf("%v (make deps installs it)", err)
+	}
+	return bin
 }

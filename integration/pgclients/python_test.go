@@ -1,0 +1,70 @@
+package pgclients
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/fenceproxy/fenceproxy/internal/testenv"
+)
+
+// python is a script that needs modules.
+func python(t *testing.T, ctx context.Context, name string, modules ...string) *script {
+	t.Helper()
+	bin := findPython(t, ctx, modules...)
+	return &script{name: name, command: func(ctx context.Context, p place, mode string) *exec.Cmd {
+		cmd := p.command(ctx, bin, "testdata/"+name+"/client.py", mode)
+		cmd.Env = append(cmd.Env, "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1")
+		return cmd
+	}}
+}
+
+// findPython returns a Python with the modules: the one that FENCEPROXY_PYTHON names, the
+// first on PATH, or the system's, which is where Debian's packages go.
+func findPython(t *testing.T, ctx context.Context, modules ...string) string {
+	t.Helper()
+	code := "import sys"
+	for _, m := range modules {
+		code += ", " + m
+	}
+	bins := []string{"python3", "/usr/bin/python3"}
+	if bin := os.Getenv("FENCEPROXY_PYTHON"); bin != "" {
+		bins = []string{bin}
+	}
+	for _, bin := range bins {
+		if exec.CommandContext(ctx, bin, "-c", code).Run() == nil {
+			return bin
+		}
+	}
+	t.Fatalf("no Python among %v has the modules %v (make deps installs them)", bins, modules)
+	return ""
+}
+
+func TestPsycopg(t *testing.T) {
+	t.Parallel()
+	ctx := testenv.Context(t)
+	c := python(t, ctx, "psycopg", "psycopg", "psycopg_pool")
+	c.transcripts(t, ctx, newStage(t, ctx, "psycopg"), "copy in: 2000", "QueryCanceled 57014", "notify: [('l', 'payload', True)")
+}
+
+func TestPsycopgLosesLeadership(t *testing.T) {
+	t.Parallel()
+	ctx := testenv.Context(t)
+	c := python(t, ctx, "psycopg", "psycopg", "psycopg_pool")
+	c.losing(t, ctx, newStage(t, ctx, "psycopgloss"))
+}
+
+func TestPsycopg2(t *testing.T) {
+	t.Parallel()
+	ctx := testenv.Context(t)
+	c := python(t, ctx, "psycopg2", "psycopg2")
+	c.transcripts(t, ctx, newStage(t, ctx, "psycopgtwo"), "QueryCanceled 57014", "notify: [('l', 'payload', True)", "large object: (10, 500001, 500000)")
+}
+
+func TestPsycopg2LosesLeadership(t *testing.T) {
+	t.Parallel()
+	ctx := testenv.Context(t)
+	c := python(t, ctx, "psycopg2", "psycopg2")
+	c.losing(t, ctx, newStage(t, ctx, "psycopgtwoloss"))
+}
