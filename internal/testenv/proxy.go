@@ -16,15 +16,12 @@ import (
 	"github.com/fenceproxy/fenceproxy/internal/servers"
 )
 
-// program builds the command once a process, and returns its path. Main removes it.
+// program builds the command once a process and returns its path.
 var program = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "fenceproxy-program-")
+	dir, err := sharedDir()
 	if err != nil {
 		return "", err
 	}
-	shared.Lock()
-	shared.all = append(shared.all, folder(dir))
-	shared.Unlock()
 	bin := filepath.Join(dir, "fenceproxy")
 	out, err := exec.Command("go", "build", "-o", bin, "github.com/fenceproxy/fenceproxy/cmd/fenceproxy").CombinedOutput()
 	if err != nil {
@@ -32,6 +29,27 @@ var program = sync.OnceValues(func() (string, error) {
 	}
 	return bin, nil
 })
+
+// SharedDir makes a directory that lasts as long as the shared servers.
+func SharedDir(t testing.TB) string {
+	t.Helper()
+	dir, err := sharedDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func sharedDir() (string, error) {
+	dir, err := os.MkdirTemp("", "fenceproxy-test-")
+	if err != nil {
+		return "", err
+	}
+	shared.Lock()
+	defer shared.Unlock()
+	shared.all = append(shared.all, folder(dir))
+	return dir, nil
+}
 
 // A folder is removed with the shared servers.
 type folder string
