@@ -181,16 +181,21 @@ func (p place) command(ctx context.Context, bin string, args ...string) *exec.Cm
 	return cmd
 }
 
-// run runs a client program at a place and returns all that it printed.
+// run runs a client program at a place and returns what it printed.
 func (p place) run(t *testing.T, ctx context.Context, stdin, bin string, args ...string) string {
 	t.Helper()
-	out, err := p.try(ctx, stdin, bin, args...)
+	cmd := p.command(ctx, bin, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	var complaints strings.Builder
+	cmd.Stderr = &complaints
+	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("%s %s: %v\n%s", filepath.Base(bin), strings.Join(args, " "), err, out)
+		t.Fatalf("%s %s: %v\n%s", filepath.Base(bin), strings.Join(args, " "), err, complaints.String())
 	}
-	return out
+	return string(out) + complaints.String()
 }
 
+// try runs a client program that may fail.
 func (p place) try(ctx context.Context, stdin, bin string, args ...string) (string, error) {
 	cmd := p.command(ctx, bin, args...)
 	cmd.Stdin = strings.NewReader(stdin)

@@ -2,6 +2,7 @@ package pg
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 
 	"github.com/fenceproxy/fenceproxy/election"
@@ -25,7 +26,15 @@ func (c *core) inspect(typ byte, in []byte, size int) (step, bool) {
 	switch typ {
 	case 'Q', 'P':
 	case 'F':
-		return c.refuse(typ, nil, size, codeFunctionCall, "")
+		const need = 9 // up to the function's number
+		if len(in) < min(size, need) {
+			return step{next: read, need: min(size, need)}, false
+		}
+		if size < need || !readingCall(binary.BigEndian.Uint32(in[5:])) {
+			return c.refuse(typ, nil, size, codeFunctionCall, "")
+		}
+		c.sent(typ)
+		return step{}, true
 	default:
 		c.sent(typ)
 		return step{}, true
@@ -94,6 +103,17 @@ func (c *core) inspect(typ byte, in []byte, size int) (step, bool) {
 	}
 	c.letThrough(typ, name, v.Resets)
 	return step{}, true
+}
+
+// readingCall reports whether a function, by its number in every pg_proc, does no more than
+// read large objects. lo_open for writing does nothing by itself.
+func readingCall(oid uint32) bool {
+	switch oid {
+	case 952, 953, 954, // lo_open, lo_close, loread
+		956, 958, 3170, 3171: // lo_lseek, lo_tell, lo_lseek64, lo_tell64
+		return true
+	}
+	return false
 }
 
 // malformed replaces a message that the server cannot read by one that holds no text and

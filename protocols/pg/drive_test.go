@@ -233,6 +233,8 @@ func encode(line string, fromServer bool) ([]byte, error) {
 		return []byte("D\x00\x00\x00\x06\x00\x00"), nil
 	case fromServer && t == 't':
 		return []byte("t\x00\x00\x00\x06\x00\x00"), nil
+	case fromServer && t == 'V':
+		return []byte("V\x00\x00\x00\x0c\x00\x00\x00\x04\x00\x00\x00\x07"), nil
 	case fromServer && (t == 'E' || t == 'N'):
 		return appendMessage(nil, t, "S"+f[0], "V"+f[0], "C"+f[1], "M"+f[2], ""), nil
 	case !fromServer && t == 'P':
@@ -244,7 +246,11 @@ func encode(line string, fromServer bool) ([]byte, error) {
 	case !fromServer && (t == 'D' || t == 'C'):
 		return append([]byte{t, 0, 0, 0, 6}, 'S', 0), nil
 	case !fromServer && t == 'F':
-		return append([]byte("F\x00\x00\x00\x0e\x00\x00\x00\x01"), 0, 0, 0, 0, 0, 0), nil
+		oid := uint64(1)
+		if len(f) > 0 {
+			oid, _ = strconv.ParseUint(f[0], 10, 32)
+		}
+		return append(binary.BigEndian.AppendUint32([]byte("F\x00\x00\x00\x0e"), uint32(oid)), 0, 0, 0, 0, 0, 0), nil
 	case t == 'd':
 		b := binary.BigEndian.AppendUint32([]byte{t}, uint32(4+len(f[0])))
 		return append(b, f[0]...), nil
@@ -302,7 +308,9 @@ func show(b []byte, toServer bool) string {
 		case toServer && typ == 'P':
 			name, text, _ := parseText(body)
 			fmt.Fprintf(&out, " %q %q", name, text)
-		case toServer && (typ == 'B' || typ == 'E' || typ == 'D' || typ == 'C' || typ == 'F'):
+		case toServer && typ == 'F':
+			fmt.Fprintf(&out, " %d", binary.BigEndian.Uint32(body))
+		case toServer && (typ == 'B' || typ == 'E' || typ == 'D' || typ == 'C'):
 		case typ == 'd':
 			fmt.Fprintf(&out, " %q", body)
 		default:

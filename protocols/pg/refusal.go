@@ -110,7 +110,7 @@ func (c *core) explain(why code, what string) report {
 	}
 	switch why {
 	case codeFunctionCall:
-		r.Detail = join(r.Detail, "refused: a FunctionCall message (large object interface)")
+		r.Detail = join(r.Detail, "refused: a FunctionCall message (large object interface) that does not only read")
 	case codeEncoding:
 		r.Detail = join(r.Detail, "refused: in a session whose client_encoding is or was one that hides ASCII in its characters, text beyond ASCII cannot be parsed reliably; start the session with UTF8")
 	case codeBackslash:

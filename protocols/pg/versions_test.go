@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/fenceproxy/fenceproxy/internal/servers"
@@ -99,7 +101,33 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// FunctionCall goes through for a leader and is refused to a reader, and so are large objects.
+// The functions that a reader may call by number are the same in every version.
+func TestReadingCalls(t *testing.T) {
+	testenv.EachPostgres(t, func(t *testing.T, _ testenv.Version, pg *servers.Process) {
+		rows, err := connect(t, pg.DSN(servers.Superuser, "postgres")).Query(t.Context(), "SELECT oid, proname FROM pg_proc")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rows.Close()
+		var names []string
+		for rows.Next() {
+			var oid uint32
+			var name string
+			if err := rows.Scan(&oid, &name); err != nil {
+				t.Fatal(err)
+			}
+			if readingCall(oid) {
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		if got := strings.Join(names, " "); got != "lo_close lo_lseek lo_lseek64 lo_open lo_tell lo_tell64 loread" {
+			t.Error(got)
+		}
+	})
+}
+
+// FunctionCall goes through for a leader; a reader may only read large objects by it.
 func TestFunctionCalls(t *testing.T) {
 	testenv.EachPostgres(t, func(t *testing.T, _ testenv.Version, pg *servers.Process) {
 		r := newRigAt(t, pg, nil)
