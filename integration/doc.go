@@ -1,5 +1,6 @@
 // Package integration holds the tests that run the whole of fenceproxy against
-// real servers: takeover races, stopped and killed proxies, and the usual clients.
+// real servers: takeover races, stopped and killed proxies, and Redis clients. Those of
+// Postgres are in pgclients.
 //
 // The races come in pairs: one with the fence whole, which must find no late
 // write, and one with a safety step taken out, which must find some. A race that

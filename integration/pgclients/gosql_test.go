@@ -80,7 +80,7 @@ func sqlSession(ctx context.Context, b *book, db *sql.DB) {
 		_, err := st.ExecContext(ctx, i, fmt.Sprint(i))
 		b.show("prepared", "", err)
 	}
-	b.show("close", "", st.Close())
+	b.show("close", "", st.Close()) //nolint:sqlclosecheck // what it answers is compared
 	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelSerializable})
 	b.show("begin", "", err)
 	exec("update", tx, "update t set name = $1 where id < $2", "in", 4)
@@ -111,7 +111,7 @@ func sqlReads(ctx context.Context, b *book, db *sql.DB) {
 			err := rows.Scan(&id, &name, &raw, &at)
 			b.show("row", fmt.Sprint(id, name, raw, at), err)
 		}
-		err = errors.Join(rows.Err(), rows.Close())
+		err = errors.Join(rows.Err(), rows.Close()) //nolint:sqlclosecheck // what it answers is compared
 	}
 	b.show("rows", "", err)
 	var n int
@@ -122,7 +122,7 @@ func sqlReads(ctx context.Context, b *book, db *sql.DB) {
 	rows, err = db.QueryContext(ctx, "select i from generate_series(1, 100000) i")
 	if err == nil {
 		rows.Next()
-		err = errors.Join(rows.Close(), rows.Err())
+		err = errors.Join(rows.Close(), rows.Err()) //nolint:sqlclosecheck // what it answers is compared
 	}
 	b.show("left early", "", err)
 	conn, err := db.Conn(ctx)

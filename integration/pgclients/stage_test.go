@@ -20,9 +20,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/guard/pgfence"
 	"github.com/fenceproxy/fenceproxy/internal/servers"
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
-	// The tests run the program that is built of it: with this import go test notices
-	// when it changes.
-	_ "github.com/fenceproxy/fenceproxy/protocols/pg"
+	_ "github.com/fenceproxy/fenceproxy/protocols/pg" // so that go test notices when the program changes
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
