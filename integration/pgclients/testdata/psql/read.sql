@@ -41,7 +41,6 @@ select count(*) from c;
 commit;
 discard all;
 select length(t), md5(t) from big;
-selec 1;
 \c
 select 'reconnected';
 \echo
