@@ -31,6 +31,7 @@ type driver struct {
 	verifier   string // answers verify
 	verifies   int
 	same       bool // what verified said
+	judged     int
 	steps      int
 }
 
@@ -109,6 +110,9 @@ func (d *driver) turnClient() {
 			}
 		case wait:
 			return
+		case judge:
+			d.judged++
+			d.c.inform(st.text, d.c.sql.Inspect(st.text))
 		case admit:
 			if r := d.decide(); r != nil {
 				d.c.notBound(r)

@@ -236,6 +236,11 @@ func (s *session) pumpClient(ctx context.Context) {
 				}
 				return
 			}
+		case judge:
+			v := s.cfg.SQL.Inspect(st.text)
+			s.mu.Lock()
+			s.core.inform(st.text, v)
+			s.mu.Unlock()
 		case admit:
 			s.admitLater(ctx)
 		case stop:
