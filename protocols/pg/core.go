@@ -242,7 +242,8 @@ func (c *core) over() bool { return c.ended || c.ending != nil }
 func (c *core) shutdown() {
 	c.stopping = true
 	if c.phase != ready || c.track.both || c.track.state() == idle && !c.inject.active && c.status == 'I' && c.cBody == 0 {
-		c.end(report{severity: "FATAL", code: "57P01", message: "terminating connection: the proxy is shutting down", hint: "Connect again."})
+		c.end(report{severity: "FATAL", code: "57P01", message: "terminating connection: the proxy is shutting down",
+			detail: "Nothing that was answered is lost.", hint: "Connect again."})
 	}
 }
 
