@@ -59,7 +59,7 @@ func TestReportsAreComplete(t *testing.T) {
 		check("bare "+reasonName(reason), refusalReport("FATAL", &guard.Refusal{Reason: reason}))
 		check("full "+reasonName(reason), refusalReport("FATAL", &guard.Refusal{Reason: reason, Election: "orders", Held: 1, Rules: 2, Leader: "w\xe9\u00e9\x00", Detail: "\u00e9\xff\x00"}))
 	}
-	for _, code := range []string{"08006", "08P01", "0A000", "22023", "42704"} {
+	for _, code := range []string{"08006", "08P01", "0A000", "22023", "28000", "42704"} {
 		if e := (&startupError{code, "x"}); e.hint() == "" || !known[code] {
 			t.Error(code)
 		}
