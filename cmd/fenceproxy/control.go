@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -48,13 +47,14 @@ func askControl(ctx context.Context, l *config.Listener) error {
 // controlAdvice is what to do about a problem of the fence. Where that is the user's
 // ACL rules, rules is true: aclCommand has them.
 func controlAdvice(l *config.Listener, p guard.Problem) (fix string, rules bool) {
-	switch {
-	case l.Protocol == config.Postgres && p.Fix == "run: fenceproxy install":
-		if !p.Fatal { // a superuser, which works
+	if l.Protocol == config.Postgres {
+		switch p.Kind {
+		case guard.NotInstalled:
+			return controlInstall(l), false
+		case guard.NeedlessRights:
 			return "Better name the role in control that fenceproxy install made.", false
 		}
-		return controlInstall(l), false
-	case l.Protocol != config.Postgres && (strings.Contains(p.Fix, redisfence.Rules) || strings.HasPrefix(p.Fix, "check the address")):
+	} else if p.Kind == guard.LacksRights || p.Kind == guard.NoConnection {
 		// Whoever could log in (askControl) has the right address, user and password.
 		return "Give the user the rights below; commands that fencing needs must not be renamed.", true
 	}

@@ -13,7 +13,7 @@ import (
 func (f *Fence) Check(ctx context.Context) []guard.Problem {
 	conn, err := f.pool.Acquire(ctx)
 	if err != nil {
-		return []guard.Problem{{Fatal: true, What: "the control connection does not work: " + err.Error(),
+		return []guard.Problem{{Kind: guard.NoConnection, Fatal: true, What: "the control connection does not work: " + err.Error(),
 			Fix: "check the address, the role and the password of the control connection"}}
 	}
 	defer conn.Release()
@@ -47,22 +47,23 @@ func (f *Fence) Check(ctx context.Context) []guard.Problem {
 		return []guard.Problem{{Fatal: true, What: "the control connection cannot be examined: " + err.Error()}}
 	}
 	var ps []guard.Problem
-	say := func(is, fatal bool, what, fix string) {
+	sayKind := func(is bool, kind guard.ProblemKind, fatal bool, what, fix string) {
 		if is {
-			ps = append(ps, guard.Problem{Fatal: fatal, What: what, Fix: fix})
+			ps = append(ps, guard.Problem{Kind: kind, Fatal: fatal, What: what, Fix: fix})
 		}
 	}
+	say := func(is, fatal bool, what, fix string) { sayKind(is, guard.OtherProblem, fatal, what, fix) }
 	const install = "run: fenceproxy install"
 	say(standby, true, ErrStandby.Error(), "connect to the primary, for instance with target_session_attrs=read-write")
-	say(!schema, true, ErrSchema.Error(), install)
-	say(schema && len(missing) > 0, true, fmt.Sprintf("the schema fenceproxy lacks %v", missing), install)
-	say(schema && !usage, true, fmt.Sprintf("the control role %q may not use the schema fenceproxy", role), install)
-	say(schema && len(denied) > 0, true, fmt.Sprintf("the control role %q lacks %v", role, denied), install)
-	say(!mayRead, true, fmt.Sprintf("the control role %q is not a member of pg_read_all_stats and would not see whether a session has ended", role),
+	sayKind(!schema, guard.NotInstalled, true, ErrSchema.Error(), install)
+	sayKind(schema && len(missing) > 0, guard.NotInstalled, true, fmt.Sprintf("the schema fenceproxy lacks %v", missing), install)
+	sayKind(schema && !usage, guard.NotInstalled, true, fmt.Sprintf("the control role %q may not use the schema fenceproxy", role), install)
+	sayKind(schema && len(denied) > 0, guard.NotInstalled, true, fmt.Sprintf("the control role %q lacks %v", role, denied), install)
+	sayKind(!mayRead, guard.LacksRights, true, fmt.Sprintf("the control role %q is not a member of pg_read_all_stats and would not see whether a session has ended", role),
 		"GRANT pg_read_all_stats TO "+pgx.Identifier{role}.Sanitize())
-	say(!mayEnd, true, fmt.Sprintf("the control role %q is not a member of pg_signal_backend and may not end sessions", role),
+	sayKind(!mayEnd, guard.LacksRights, true, fmt.Sprintf("the control role %q is not a member of pg_signal_backend and may not end sessions", role),
 		"GRANT pg_signal_backend TO "+pgx.Identifier{role}.Sanitize())
-	say(super, false, fmt.Sprintf("the control role %q is a superuser, which it need not be", role), install)
+	sayKind(super, guard.NeedlessRights, false, fmt.Sprintf("the control role %q is a superuser, which it need not be", role), install)
 	say(pid != conn.Conn().PgConn().PID(), false, "a pooler stands between the proxy and the control database",
 		"connect directly: a takeover should not have to wait for a pool")
 	say(version < 140000, false, fmt.Sprintf("the server's version %d is older than 14, with which this was not tried", version/10000), "")

@@ -17,12 +17,15 @@ import (
 func (f *Fence) Check(ctx context.Context) []guard.Problem {
 	info, err := f.client.Info(ctx, "server", "memory", "cluster").Result()
 	if err != nil {
-		return []guard.Problem{{Fatal: true, What: "the control connection does not work: " + explain(err).Error(),
+		return []guard.Problem{{Kind: guard.NoConnection, Fatal: true, What: "the control connection does not work: " + explain(err).Error(),
 			Fix: "check the address, the user and the password of the control connection"}}
 	}
 	fields := parseInfo(info)
 	var ps []guard.Problem
 	fatal := func(what, fix string) { ps = append(ps, guard.Problem{Fatal: true, What: what, Fix: fix}) }
+	lacks := func(what, fix string) {
+		ps = append(ps, guard.Problem{Kind: guard.LacksRights, Fatal: true, What: what, Fix: fix})
+	}
 	warn := func(what, fix string) { ps = append(ps, guard.Problem{What: what, Fix: fix}) }
 
 	if fields["cluster_enabled"] == "1" {
@@ -53,8 +56,10 @@ func (f *Fence) Check(ctx context.Context) []guard.Problem {
 		{"CLIENT LIST", func() error { return f.client.ClientList(ctx).Err() }},
 		{"CLIENT KILL", func() error { return killNobody(ctx, f.client) }},
 	} {
-		if err := c.do(); err != nil {
-			fatal(fmt.Sprintf("the control user cannot run %s: %v", c.name, explain(err)),
+		if err := c.do(); errors.Is(err, ErrReplica) {
+			fatal(err.Error(), "connect to the primary")
+		} else if err != nil {
+			lacks(fmt.Sprintf("the control user cannot run %s: %v", c.name, explain(err)),
 				"ACL SETUSER <user> "+Rules+"; commands that fencing needs must not be renamed")
 		}
 	}
@@ -62,7 +67,7 @@ func (f *Fence) Check(ctx context.Context) []guard.Problem {
 	if me, err := f.client.Do(ctx, "ACL", "WHOAMI").Text(); err == nil {
 		said, err := f.client.Do(ctx, "ACL", "DRYRUN", me, "SET", probe, "x").Text()
 		if err == nil && said != "OK" {
-			fatal("the control user cannot write the fence: "+said, "ACL SETUSER <user> "+Rules)
+			lacks("the control user cannot write the fence: "+said, "ACL SETUSER <user> "+Rules)
 		}
 	}
 	return append(ps, f.checkNodes(ctx)...)

@@ -52,6 +52,7 @@ type core struct {
 	setting  setting
 	before   guard.Credential  // the credential before that
 	assigned policy.SQLVerdict // what the message sets that is being settled
+	judged   judgement         // on the text of the message that is next
 	out      []byte            // reused
 
 	// Server side.
@@ -127,6 +128,7 @@ const (
 	again  next = iota // call again with the rest
 	read               // read more, at least to need bytes
 	wait               // wait until the core changed, then call again
+	judge              // judge text, without the core's lock; then inform
 	admit              // admit core.credential and bind; then bound or notBound
 	ask                // find out whether the session was severed; then severed
 	verify             // look up the role's SCRAM verifier; then verified
@@ -140,6 +142,13 @@ type step struct {
 	write      []byte
 	next       next
 	need       int
+	text       []byte // for judge; valid until the side's bytes are taken
+}
+
+// A judgement is the verdict on a text.
+type judgement struct {
+	text    string
+	verdict policy.SQLVerdict
 }
 
 // credential returns what the session presents, or why it cannot be used.
@@ -233,7 +242,8 @@ func (c *core) over() bool { return c.ended || c.ending != nil }
 func (c *core) shutdown() {
 	c.stopping = true
 	if c.phase != ready || c.track.both || c.track.state() == idle && !c.inject.active && c.status == 'I' && c.cBody == 0 {
-		c.end(report{severity: "FATAL", code: "57P01", message: "terminating connection: the proxy is shutting down", hint: "Connect again."})
+		c.end(report{severity: "FATAL", code: "57P01", message: "terminating connection: the proxy is shutting down",
+			detail: "Nothing that was answered is lost.", hint: "Connect again."})
 	}
 }
 

@@ -118,6 +118,7 @@ func (c *core) mustRepair() bool {
 
 // sent records a message that goes upstream.
 func (c *core) sent(typ byte) {
+	c.judged = judgement{}
 	c.track.sent(typ)
 	if c.isBound && (typ == 'S' || typ == 'Q') && (c.resetUnnamed || c.resetNamed) {
 		c.suspect = true

@@ -46,11 +46,7 @@ func (c *core) inspect(typ byte, in []byte, size int) (step, bool) {
 	}
 	if size > limit {
 		if c.isBound {
-			if c.prepared && !c.allowPrepared {
-				return c.refuse(typ, nil, size, codeUninspected, "")
-			}
-			c.letThrough(typ, nil, false)
-			return step{}, true
+			return c.inspectLong(typ, in, size)
 		}
 		return c.refuse(typ, nil, size, code(policy.SQLTooComplex), "")
 	}
@@ -88,8 +84,10 @@ func (c *core) inspect(typ byte, in []byte, size int) (step, bool) {
 			return step{}, true
 		}
 	}
-	v := c.sql.Inspect(text)
+	v, ok := c.verdict(text)
 	switch {
+	case !ok:
+		return step{next: judge, text: text}, false
 	case v.Fence != policy.FenceUnused && c.replication:
 		return c.refuse(typ, name, size, codeReplicates, "")
 	case v.Fence != policy.FenceUnused:
@@ -131,6 +129,44 @@ func statement(typ byte, body []byte) (name, text []byte, ok bool) {
 	return parseText(body)
 }
 
+// quickText is the longest text that is judged under the core's lock; a longer one may take
+// seconds.
+const quickText = 8 << 10
+
+// verdict judges a text. It reports false where that takes long: then the shell judges it, and
+// calls inform.
+func (c *core) verdict(text []byte) (policy.SQLVerdict, bool) {
+	if len(text) <= quickText {
+		return c.sql.Inspect(text), true
+	}
+	// Invariant 1: a verdict is on this text and no other, whatever came in between.
+	if c.judged.text != string(text) {
+		return policy.SQLVerdict{}, false
+	}
+	return c.judged.verdict, true
+}
+
+// inform answers step judge.
+func (c *core) inform(text []byte, v policy.SQLVerdict) { c.judged = judgement{string(text), v} }
+
+// inspectLong lets a text of a bound session through that is too long to be looked through, but
+// for its beginning.
+func (c *core) inspectLong(typ byte, in []byte, size int) (step, bool) {
+	need := min(size, quickText)
+	if len(in) < need {
+		return step{next: read, need: need}, false
+	}
+	switch {
+	case scan(in[5:need])&hintFence != 0:
+		// Invariant 2: it may set a token.
+		return c.refuse(typ, nil, size, codeFenceMisused, "")
+	case c.prepared && !c.allowPrepared:
+		return c.refuse(typ, nil, size, codeUninspected, "")
+	}
+	c.letThrough(typ, nil, false)
+	return step{}, true
+}
+
 // inspectBound lets everything through but what would leave the fence.
 func (c *core) inspectBound(typ byte, body []byte, size int) (step, bool) {
 	h := scan(body)
@@ -145,7 +181,10 @@ func (c *core) inspectBound(typ byte, body []byte, size int) (step, bool) {
 	if !ok {
 		return c.malformed(typ, body, size)
 	}
-	v := c.sql.Inspect(text)
+	v, ok := c.verdict(text)
+	if !ok {
+		return step{next: judge, text: text}, false
+	}
 	// A setting sent just before may change what a backslash does.
 	unsure := v.Reason == policy.SQLUnparsed || v.Reason == policy.SQLTooComplex ||
 		c.unsafe && !isASCII(text) || (c.scsOff || h&hintPrepare != 0) && bytes.IndexByte(text, '\\') >= 0

@@ -40,7 +40,8 @@ func (c *core) server(in []byte) step {
 		}
 		typ, n := header(rest)
 		if n < 4 {
-			c.end(report{severity: "FATAL", code: "08P01", message: "the server sent a malformed message"})
+			c.end(report{severity: "FATAL", code: "08P01", message: "the server sent a malformed message",
+				detail: "Its length is less than that of its own header.", hint: "Connect again; if that does not help, what answers at the upstream address is not PostgreSQL."})
 			continue
 		}
 		if c.looksInto(typ) && n < maxHeld {
@@ -133,7 +134,8 @@ func (c *core) parameter(body []byte) {
 			// Invariant 1: the client went round the policy. No byte of its follows.
 			c.end(report{severity: "FATAL", code: "25006",
 				message: "this session became read-write without a live token; it is closed",
-				hint:    "A function or a setting outside the proxy's sight changed default_transaction_read_only."})
+				detail:  "A function or a setting outside the proxy's sight changed default_transaction_read_only.",
+				hint:    "Connect again, and leave default_transaction_read_only alone; to write, present the live token."})
 		}
 	// Once seen, for good: RESET, ROLLBACK and the like bring a start-up value back, and the
 	// report of that may come after the next text was judged.
@@ -178,7 +180,7 @@ func (c *core) atRest(msg, body []byte) (step, bool) {
 		c.held = bytes.Clone(msg)
 		if c.readOnly != on {
 			c.end(report{severity: "FATAL", code: "0A000", message: "the server did not confirm that the session started read-only",
-				hint: "The proxy needs PostgreSQL 14 or later, reached directly."})
+				detail: "It did not report default_transaction_read_only as on at the end of the login.", hint: "The proxy needs PostgreSQL 14 or later, reached directly."})
 			return step{drop: len(msg), next: again}, false
 		}
 		c.phase = settling
@@ -187,7 +189,8 @@ func (c *core) atRest(msg, body []byte) (step, bool) {
 		failed := c.inject.failed
 		c.inject = injection{}
 		if failed {
-			c.end(report{severity: "FATAL", code: "FP004", message: "the session was bound but could not be made read-write"})
+			c.end(report{severity: "FATAL", code: "FP004", message: "the session was bound but could not be made read-write",
+				detail: "The server refused SET default_transaction_read_only = off.", hint: "See the server's log, and connect again."})
 			return step{drop: len(msg), next: again}, false
 		}
 		s := step{drop: len(msg), next: again}

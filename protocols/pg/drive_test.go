@@ -31,7 +31,9 @@ type driver struct {
 	verifier   string // answers verify
 	verifies   int
 	same       bool // what verified said
+	judged     int
 	steps      int
+	idle       int // steps in a row that did nothing
 }
 
 var testToken = "0123456789abcdef-token"
@@ -96,10 +98,27 @@ func (d *driver) server(b []byte) {
 	d.turnServer()
 }
 
+// check looks at a step.
+func (d *driver) check(st step, side []byte) {
+	d.steps++
+	switch {
+	case st.pass < 0 || st.drop < 0 || st.pass+st.drop > len(side):
+		panic(fmt.Sprintf("%d and %d of %d bytes", st.pass, st.drop, len(side)))
+	case st.next == read && st.need > max(d.c.maxInspect, maxHeld)+5:
+		panic(fmt.Sprintf("needs %d bytes", st.need))
+	case st.next == again && st.pass+st.drop == 0 && len(st.write) == 0:
+		if d.idle++; d.idle > 3 {
+			panic("goes round in circles")
+		}
+		return
+	}
+	d.idle = 0
+}
+
 func (d *driver) turnClient() {
 	for !d.clientOver {
-		d.steps++
 		st := d.c.client(d.in)
+		d.check(st, d.in)
 		d.up = append(append(d.up, d.in[:st.pass]...), st.write...)
 		d.in = d.in[st.pass+st.drop:]
 		switch st.next {
@@ -109,6 +128,9 @@ func (d *driver) turnClient() {
 			}
 		case wait:
 			return
+		case judge:
+			d.judged++
+			d.c.inform(st.text, d.c.sql.Inspect(st.text))
 		case admit:
 			if r := d.decide(); r != nil {
 				d.c.notBound(r)
@@ -124,8 +146,8 @@ func (d *driver) turnClient() {
 
 func (d *driver) turnServer() {
 	for !d.serverOver {
-		d.steps++
 		st := d.c.server(d.from)
+		d.check(st, d.from)
 		d.down = append(append(d.down, d.from[:st.pass]...), st.write...)
 		d.from = d.from[st.pass+st.drop:]
 		switch st.next {

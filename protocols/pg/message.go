@@ -3,6 +3,10 @@ package pg
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
 )
 
 // Limits of the server's on what clients send.
@@ -71,14 +75,35 @@ func (r report) append(b []byte) []byte {
 	if r.severity == "WARNING" {
 		typ = 'N'
 	}
-	fields := []string{"S" + r.severity, "V" + r.severity, "C" + r.code, "M" + r.message}
+	fields := []string{"S" + r.severity, "V" + r.severity, "C" + r.code, "M" + ascii(r.message)}
 	if r.detail != "" {
-		fields = append(fields, "D"+r.detail)
+		fields = append(fields, "D"+ascii(r.detail))
 	}
 	if r.hint != "" {
-		fields = append(fields, "H"+r.hint)
+		fields = append(fields, "H"+ascii(r.hint))
 	}
 	return appendMessage(b, typ, append(fields, "")...)
+}
+
+// ascii escapes what is not printable ASCII, as the client may have any encoding.
+func ascii(s string) string {
+	plain := func(r rune) bool { return ' ' <= r && r <= '~' || r == '\n' }
+	if strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for i, r := range s {
+		switch {
+		case plain(r):
+			b.WriteRune(r)
+		case r == utf8.RuneError && s[i] != 0xef: // a byte that begins no character
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		default:
+			q := strconv.QuoteRuneToASCII(r)
+			b.WriteString(q[1 : len(q)-1])
+		}
+	}
+	return b.String()
 }
 
 // field returns a field of an ErrorResponse's body.

@@ -495,42 +495,6 @@ func TestPipelinedSyncsCostNothing(t *testing.T) {
 	}
 }
 
-func FuzzCore(f *testing.F) {
-	f.Add([]byte("Q\x00\x00\x00\x0dSELECT 1\x00"), []byte("Z\x00\x00\x00\x05I"), uint8(3), true)
-	f.Add(append(appendQuery(nil, "SET fence.token='"+testToken+"'"), syncs...), []byte("Z\x00\x00\x00\x05I"), uint8(1), false)
-	f.Add(appendParse(nil, "", "DISCARD ALL"), appendMessage(nil, 'S', "default_transaction_read_only", "off"), uint8(0), false)
-	f.Add([]byte("Q\x7f\xff\xff\xff"), []byte("E\x00\x00\x00\x00"), uint8(9), true)
-	f.Fuzz(func(t *testing.T, client, server []byte, piece uint8, leader bool) {
-		run := func(n int) *driver {
-			d := loggedIn()
-			if leader {
-				d = leading()
-			}
-			d.decisions = []string{"ok"}
-			for b := client; len(b) > 0; {
-				k := min(n, len(b))
-				d.client(b[:k])
-				b = b[k:]
-			}
-			for b := server; len(b) > 0; {
-				k := min(n, len(b))
-				d.server(b[:k])
-				b = b[k:]
-			}
-			if d.steps > 100*(len(client)+len(server)+100) {
-				t.Fatal("too many steps")
-			}
-			return d
-		}
-		d := run(1 << 30)
-		d.checkInvariants(t)
-		p := run(int(piece) + 1)
-		if !bytes.Equal(d.up, p.up) {
-			t.Errorf("in pieces upstream\n%q\nwhole\n%q", p.up, d.up)
-		}
-	})
-}
-
 // Messages that go through cost no memory, in either direction.
 func TestHotPathDoesNotAllocate(t *testing.T) {
 	d := leading()

@@ -2,6 +2,7 @@ package pg
 
 import (
 	"bytes"
+	"flag"
 	"io"
 	"net"
 	"strings"
@@ -127,6 +128,11 @@ var readerMenu = menu{
 // Whatever a leader sends, and whatever reads a reader sends, in whatever pieces: the server's
 // answer comes through to the byte.
 func TestRandomStreams(t *testing.T) {
+	// Each is four sessions of a server's; -rapid.checks=1000 looks longer.
+	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
+		_ = flag.Set("rapid.checks", "25")
+		defer func() { _ = flag.Set("rapid.checks", f.DefValue) }()
+	}
 	testenv.EachPostgres(t, func(t *testing.T, _ testenv.Version, pg *servers.Process) {
 		r := newRigAt(t, pg, nil)
 		mustExec(t, r.admin, "INSERT INTO t VALUES (1), (2), (3)")

@@ -35,6 +35,8 @@ const (
 	codeTwoWays            // a backslash where a function may have changed what it does
 	codeReplication        // a replication command that writes
 	codeReplicates         // SET fence.… on a replication connection
+
+	lastCode = codeReplicates
 )
 
 // marker is the text that replaces a refused statement: at most 55 bytes, shorter than
@@ -63,8 +65,8 @@ func (c *core) refusedError(body []byte) (report, bool) {
 
 // explain says to the client what a code means.
 func (c *core) explain(why code, what string) report {
-	own := func(state, message, hint string) report {
-		return report{severity: "ERROR", code: state, message: message, hint: hint}
+	own := func(state, message, detail, hint string) report {
+		return report{severity: "ERROR", code: state, message: message, detail: detail, hint: hint}
 	}
 	words := strings.ToUpper(strings.ReplaceAll(what, "_", " "))
 	switch why {
@@ -80,15 +82,20 @@ func (c *core) explain(why code, what string) report {
 	case codeReplicates:
 		return notAllowed("", "a replication connection reads, and is never bound", "Present the token on an ordinary connection.")
 	case codeFenceMixed:
-		return own("FP010", "credential refused: SET fence.election and SET fence.token may not stand beside other statements", "Send them in a message of their own.")
+		return own("FP010", "credential refused: SET fence.election and SET fence.token may not stand beside other statements",
+			"The credential is settled before the next message, and the others would run before it.", "Send them in a message of their own.")
 	case codeFenceMisused:
-		return own("FP010", "credential refused: only SET fence.election = '…' and SET fence.token = '…' are understood", "A session cannot give its credential back; close the connection instead.")
+		return own("FP010", "credential refused: only SET fence.election = '...' and SET fence.token = '...' are understood",
+			"SET LOCAL, RESET, set_config, other parameters named fence.*, and texts too long to be read are not.", "A session cannot give its credential back; close the connection instead.")
 	case codeFenceInBlock:
-		return own("25001", "SET fence.election and SET fence.token cannot run inside a transaction block", "Set them before BEGIN, with autocommit on, or at connect.")
+		return own("25001", "SET fence.election and SET fence.token cannot run inside a transaction block",
+			"A transaction that began before the session was bound stays read-only.", "Set them before BEGIN, with autocommit on, or at connect.")
 	case codeFencePipeline:
-		return own("55000", "SET fence.election and SET fence.token cannot run in the middle of a pipeline", "Send Sync and wait for its answer first, or present the credential at connect.")
+		return own("55000", "SET fence.election and SET fence.token cannot run in the middle of a pipeline",
+			"The server has not answered the messages before it.", "Send Sync and wait for its answer first, or present the credential at connect.")
 	case codeFenceBound:
-		return own("55000", fmt.Sprintf("this session is already bound to election %q with number %d", c.term.Election, c.term.Number), "Open another connection for another credential.")
+		return own("55000", fmt.Sprintf("this session is already bound to election %q with number %d", c.term.Election, c.term.Number),
+			"A session stays bound until it ends.", "Open another connection for another credential.")
 	case codeCredential:
 		return refusalReport("ERROR", c.standing())
 	}
@@ -126,6 +133,13 @@ func notAllowed(election, detail, hint string) report {
 	r := refusalReport("ERROR", &guard.Refusal{Reason: guard.NotAllowed, Election: election, Detail: detail})
 	r.hint = hint
 	return r
+}
+
+func capital(s string) string {
+	if s != "" && 'a' <= s[0] && s[0] <= 'z' {
+		return string(s[0]-'a'+'A') + s[1:]
+	}
+	return s
 }
 
 func join(a, b string) string {
@@ -182,7 +196,41 @@ func refusalReport(severity string, r *guard.Refusal) report {
 		d = append(d, strings.TrimSuffix(s, ";")+".")
 	}
 	if r.Detail != "" {
-		d = append(d, strings.ToUpper(r.Detail[:1])+r.Detail[1:]+".")
+		d = append(d, capital(r.Detail)+".")
 	}
-	return report{severity: severity, code: sqlState(r.Reason), message: r.Message(), detail: strings.Join(d, " "), hint: r.Hint()}
+	if len(d) == 0 {
+		d = append(d, detail(r.Reason))
+	}
+	hint := r.Hint()
+	if r.Reason == guard.NotAllowed && hint == "" {
+		hint = "Leaders and readers alike do without it."
+	}
+	return report{severity: severity, code: sqlState(r.Reason), message: r.Message(), detail: strings.Join(d, " "), hint: hint}
+}
+
+// detail says what a refusal of this reason means, where nothing more is known.
+func detail(r guard.Reason) string {
+	switch r {
+	case guard.NoCredential:
+		return "The session may only read."
+	case guard.InvalidCredential:
+		return "An election id or a token has another form."
+	case guard.Stale:
+		return "Another holder's term began after that of this token."
+	case guard.LeaseVacant:
+		return "Nobody is known to hold it."
+	case guard.BackendUnknown:
+		return "The election backend did not answer in time; the proxy's log says why."
+	case guard.FenceUnavailable:
+		return "The fence is in the server itself, and the proxy's control connection leads to it; the proxy's log says why."
+	case guard.FenceRegressed, guard.FenceConflict:
+		return "The election backend has lost its counter."
+	case guard.Unseverable:
+		return "A takeover must be able to end the sessions of the term before."
+	case guard.WrongElection:
+		return "The listener's configuration does not name it."
+	case guard.NotAllowed:
+		return "It would outlast the fence."
+	}
+	return ""
 }

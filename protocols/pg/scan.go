@@ -35,6 +35,11 @@ func scan(text []byte) hints {
 			if startsWord(text, i) && hasWord(text[i:], "reset") {
 				h |= hintReset
 			}
+		case 'u':
+			// U&"…" may spell any name.
+			if i+2 < len(text) && text[i+1] == '&' && (text[i+2] == '"' || text[i+2] == '\'') {
+				h |= hintFence | hintReset
+			}
 		case 'c':
 			if startsWord(text, i) && hasWord(text[i:], "characteristics") {
 				h |= hintReset

@@ -153,7 +153,8 @@ func (s *session) loginExpired() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.core.phase != ready {
-		s.core.end(report{severity: "FATAL", code: "57014", message: "canceling authentication due to timeout"})
+		s.core.end(report{severity: "FATAL", code: "57014", message: "canceling authentication due to timeout",
+			detail: "Login and the settling of the credential took longer than the proxy allows.", hint: "Connect again."})
 		s.wake()
 	}
 }
@@ -236,6 +237,11 @@ func (s *session) pumpClient(ctx context.Context) {
 				}
 				return
 			}
+		case judge:
+			v := s.cfg.SQL.Inspect(st.text)
+			s.mu.Lock()
+			s.core.inform(st.text, v)
+			s.mu.Unlock()
 		case admit:
 			s.admitLater(ctx)
 		case stop:

@@ -42,6 +42,8 @@ func (e *startupError) hint() string {
 		return "The client does not speak the protocol of PostgreSQL, or speaks it wrongly."
 	case "0A000":
 		return "Use a newer client."
+	case "28000":
+		return "The listener's configuration says how clients of it must connect."
 	case "22023":
 		return "Write options=-c name=value, with a backslash before each space within a value."
 	case "42704":

@@ -1,0 +1,217 @@
+package pg
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fenceproxy/fenceproxy/election"
+	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/policy"
+)
+
+// A session's history for the fuzzer: a byte that says how it starts, and then turns. A turn is
+// a byte that says whose it is, a length of two bytes, and so many bytes of its messages.
+const (
+	startReader = iota
+	startLeader
+	startReplica
+	startLogin
+	startLoginToken
+	starts
+)
+
+const (
+	turnClient = iota
+	turnServer
+	turnLost
+	turnShutdown
+	turnDecides // the guard's next answer: ok where the turn has bytes
+	turns
+)
+
+func appendTurn(b []byte, whose byte, bytes []byte) []byte {
+	b = binary.BigEndian.AppendUint16(append(b, whose), uint16(len(bytes)))
+	return append(b, bytes...)
+}
+
+// history writes a transcript down for the fuzzer.
+func history(t testing.TB, file string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b []byte
+	mark := markerPrefix + "00112233aabbccdd_01_insert"
+	for _, l := range readScript(string(text)).lines {
+		switch {
+		case l == "" || l[0] == '#':
+		case l == "reader":
+			b = []byte{startReader}
+		case l == "leader":
+			b = []byte{startLeader}
+		case l == "replica":
+			b = []byte{startReplica}
+		case strings.HasPrefix(l, "login") && strings.Contains(l, "token"):
+			b = []byte{startLoginToken}
+		case strings.HasPrefix(l, "login"):
+			b = []byte{startLogin}
+		case l == "! lost":
+			b = appendTurn(b, turnLost, nil)
+		case l == "! shutdown":
+			b = appendTurn(b, turnShutdown, nil)
+		case l == "! ok":
+			b = appendTurn(b, turnDecides, []byte{1})
+		case l[0] == '!':
+			b = appendTurn(b, turnDecides, nil)
+		default:
+			text := strings.ReplaceAll(strings.ReplaceAll(l[1:], "$TOKEN", testToken), "$MARK", mark)
+			m, err := encode(text, l[0] == '<')
+			if err != nil || len(m) > 0xffff {
+				t.Fatalf("%s: %s: %v", file, l, err)
+			}
+			b = appendTurn(b, map[byte]byte{'>': turnClient, '<': turnServer}[l[0]], m)
+		}
+	}
+	return b
+}
+
+// relive carries a history out, each turn's bytes in pieces of a size.
+func relive(history []byte, piece int) *driver {
+	if len(history) == 0 {
+		return newDriver()
+	}
+	var d *driver
+	switch history[0] % starts {
+	case startReader:
+		d = loggedIn()
+	case startLeader:
+		d = leading()
+	case startReplica:
+		d = loggedIn()
+		d.c.replication = true
+	default:
+		d = newDriver()
+		if history[0]%starts == startLoginToken {
+			d.c.token, _ = election.ParseToken(testToken)
+		}
+	}
+	for b := history[1:]; len(b) >= 3; {
+		whose, n := b[0]%turns, int(binary.BigEndian.Uint16(b[1:]))
+		n = min(n, len(b)-3)
+		bytes := b[3 : 3+n]
+		b = b[3+n:]
+		switch whose {
+		case turnClient, turnServer:
+			for len(bytes) > 0 {
+				k := min(piece, len(bytes))
+				if whose == turnClient {
+					d.client(bytes[:k])
+				} else {
+					// The other side's turn comes after the last piece: what it does may
+					// depend on how far the server is.
+					d.from = append(d.from, bytes[:k]...)
+					d.turnServer()
+				}
+				bytes = bytes[k:]
+			}
+		case turnLost:
+			d.c.lost(&guard.Refusal{Reason: guard.Stale, Election: "orders", Held: 7, Rules: 9, Leader: "w2"})
+		case turnShutdown:
+			d.c.shutdown()
+		case turnDecides:
+			d.decisions = append(d.decisions, map[bool]string{true: "ok", false: "stale"}[n > 0])
+		}
+		d.turnServer()
+		d.turnClient()
+		d.turnServer()
+	}
+	return d
+}
+
+// judgeUpstream looks at every message that went to the server.
+func (d *driver) judgeUpstream(t *testing.T, bound bool) {
+	t.Helper()
+	for b := d.up; len(b) >= 5; {
+		typ, n := header(b)
+		if n < 4 || 1+n > len(b) {
+			return
+		}
+		body := b[5 : 1+n]
+		b = b[1+n:]
+		if typ == 'F' && !bound {
+			t.Errorf("a FunctionCall went upstream unbound")
+		}
+		if typ != 'Q' && typ != 'P' {
+			continue
+		}
+		_, text, ok := statement(typ, body)
+		if !ok || len(text) > policy.MaxSQLText {
+			continue
+		}
+		v := d.c.sql.Inspect(text)
+		if v.Fence == policy.FenceSets && bytes.Contains(text, []byte(testToken)) {
+			t.Errorf("a token went upstream: %q", text)
+		}
+		own := strings.TrimPrefix(string(text), "SHOW ")
+		command, reads, _ := replicates(text)
+		switch {
+		case bound,
+			strings.HasPrefix(own, d.c.nonce) && !strings.ContainsAny(own, " ;'\"\\"),
+			v.Fence == policy.FenceSets,
+			v.Reason == policy.SQLReads && v.Fence == policy.FenceUnused,
+			d.c.replication && command && reads && typ == 'Q':
+		default:
+			t.Errorf("went upstream unbound: %q", text)
+		}
+	}
+}
+
+// oneLastWord checks that nothing follows a FATAL.
+func (d *driver) oneLastWord(t *testing.T) {
+	t.Helper()
+	for b := d.down; len(b) >= 5; {
+		typ, n := header(b)
+		if n < 4 || 1+n > len(b) {
+			return
+		}
+		body := b[5 : 1+n]
+		b = b[1+n:]
+		if severity := string(field(body, 'V')); typ == 'E' && n < maxHeld && (severity == "FATAL" || severity == "PANIC") && len(b) > 0 {
+			t.Errorf("after a FATAL: %q", b)
+		}
+	}
+}
+
+// Whatever client and server send, in whatever pieces: nothing panics or goes round in circles,
+// only reads go upstream unbound, no token does, one FATAL is the last word, memory is bounded,
+// and the pieces make no difference.
+func FuzzSession(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.transcript")
+	if err != nil || len(files) == 0 {
+		f.Fatal("no transcripts", err)
+	}
+	for i, file := range files {
+		f.Add(history(f, file), uint8(i))
+	}
+	f.Fuzz(func(t *testing.T, history []byte, piece uint8) {
+		d := relive(history, 1<<20)
+		d.judgeUpstream(t, d.c.isBound)
+		d.oneLastWord(t)
+		if d.steps > 50*(len(history)+100) {
+			t.Errorf("%d steps for %d bytes", d.steps, len(history))
+		}
+		if c := d.c; c.track.len() > maxUnits || len(c.ends.statements)+len(c.ends.portals)+len(c.ends.undo) > 3*maxEndings || len(c.held) > maxHeld ||
+			cap(c.track.q) > 4*maxUnits {
+			t.Errorf("memory: %d units, %d names, %d bytes", c.track.len(), len(c.ends.statements)+len(c.ends.portals), len(c.held))
+		}
+		p := relive(history, int(piece)+1)
+		if !bytes.Equal(d.up, p.up) || !bytes.Equal(d.down, p.down) {
+			t.Errorf("in pieces of %d upstream\n%q\nwhole\n%q\nto the client\n%q\nwhole\n%q", int(piece)+1, p.up, d.up, p.down, d.down)
+		}
+	})
+}
