@@ -135,6 +135,8 @@ func (c *core) parameter(body []byte) {
 				message: "this session became read-write without a live token; it is closed",
 				hint:    "A function or a setting outside the proxy's sight changed default_transaction_read_only."})
 		}
+	case "in_hot_standby":
+		c.standby = string(value) == "on"
 	// Once seen, for good: RESET, ROLLBACK and the like bring a start-up value back, and the
 	// report of that may come after the next text was judged.
 	case "client_encoding":

@@ -208,6 +208,16 @@ func (p *probe) answered() bool {
 	}
 }
 
+// started tells the server of a session from others, where sessions choose among
+// several; else it is empty.
+func (h *hosts) started(ctx context.Context, t target) (string, error) {
+	if h.prober == nil {
+		return "", nil
+	}
+	kind, err := h.kind(ctx, t)
+	return kind.Started, err
+}
+
 // unreachable is what a client is told when no server will do.
 func (h *hosts) unreachable() *startupError {
 	if h.attrs == AnySession {
