@@ -100,7 +100,8 @@ func TestPostgresMemoryOfMuchData(t *testing.T) {
 	ctx := testenv.Context(t)
 	url, b := redisElections(t)
 	r := newPgResource(t, ctx)
-	p := startProxy(t, url, r.listener())
+	// A machine that is busy with this may leave questions to the election backend waiting.
+	p := startProxy(t, url+"\nguard: {permit: 10m}", r.listener())
 	c, _ := lead(t, ctx, b, "e", "a", time.Hour)
 	conn := func() *pgconn.PgConn {
 		t.Helper()
@@ -174,7 +175,11 @@ func TestPostgresMemoryOfMuchData(t *testing.T) {
 			_, err := warm.CopyFrom(ctx, g, "copy big from stdin")
 			done <- err
 		}()
-		<-g.reached
+		select {
+		case <-g.reached:
+		case err := <-done:
+			t.Fatal(err)
+		}
 		if err := syscall.Kill(int(warm.PID()), syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
