@@ -33,10 +33,10 @@ func newPgStage(t *testing.T, ctx context.Context) *pgStage {
 	return newPgStageOn(t, ctx, "")
 }
 
-// newPgStageOn takes the directory of a version's programs.
-func newPgStageOn(t *testing.T, ctx context.Context, bin string) *pgStage {
+// newPgStageOn takes the directory of a version's programs, and settings of the server.
+func newPgStageOn(t *testing.T, ctx context.Context, bin string, settings ...string) *pgStage {
 	t.Helper()
-	s := &pgStage{server: testenv.Postgres(t, servers.PostgresOptions{Bin: bin, Settings: []string{"max_prepared_transactions=10"}})}
+	s := &pgStage{server: testenv.Postgres(t, servers.PostgresOptions{Bin: bin, Settings: append([]string{"max_prepared_transactions=10"}, settings...)})}
 	s.admin = s.server.DSN(servers.Superuser, "postgres")
 	s.direct = newDirect(t, ctx, s.admin)
 	sql, err := pgfence.InstallSQL(pgfence.InstallOptions{Role: "fenceproxy", Login: true})

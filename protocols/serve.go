@@ -32,12 +32,34 @@ type Serving struct {
 	// Drain is how long sessions may take to end after ctx is done, before their
 	// connections are closed under them; zero means DefaultDrain.
 	Drain time.Duration
+	// KeepAlive is how clients that are out of reach are found out; what is zero of it is
+	// that of DefaultKeepAlive.
+	KeepAlive net.KeepAliveConfig
+}
+
+// DefaultKeepAlive ends an idle connection whose peer is out of reach after a minute and
+// a half.
+var DefaultKeepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 6}
+
+// FillKeepAlive puts the defaults in the place of what is zero.
+func FillKeepAlive(k net.KeepAliveConfig) net.KeepAliveConfig {
+	k.Enable = true
+	if k.Idle == 0 {
+		k.Idle = DefaultKeepAlive.Idle
+	}
+	if k.Interval == 0 {
+		k.Interval = DefaultKeepAlive.Interval
+	}
+	if k.Count == 0 {
+		k.Count = DefaultKeepAlive.Count
+	}
+	return k
 }
 
 // Serve accepts connections from l until ctx is done or l fails, and returns only
 // when every session has ended. It closes l. It returns nil when ctx ended it.
 func Serve(ctx context.Context, l net.Listener, s Serving) error {
-	maxConns, drain := s.MaxConns, s.Drain
+	maxConns, drain, keepAlive := s.MaxConns, s.Drain, FillKeepAlive(s.KeepAlive)
 	if maxConns == 0 {
 		maxConns = DefaultMaxConns
 	}
@@ -55,6 +77,9 @@ func Serve(ctx context.Context, l net.Listener, s Serving) error {
 	defer endSessions()
 
 	err := acceptLoop(ctx, l, func(c net.Conn) {
+		if t, ok := c.(*net.TCPConn); ok {
+			_ = t.SetKeepAliveConfig(keepAlive)
+		}
 		mu.Lock()
 		full := len(conns) >= maxConns
 		if !full {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/election"
+	"github.com/fenceproxy/fenceproxy/guard/pgfence"
 	"github.com/fenceproxy/fenceproxy/internal/config"
 	"github.com/fenceproxy/fenceproxy/protocols/pg"
 )
@@ -119,15 +120,55 @@ func (c *checkCmd) listener(ctx context.Context, l *config.Listener, r *checkRep
 		r.warn("Fine if a fenceproxy runs there already; else end what does, or choose another address.", "%s: cannot listen on %s: %v", l.Name, l.Listen, errors.Unwrap(err))
 	}
 	checkTLS(l, r)
-	if how, err := askUpstream(ctx, l, c.Timeout); err != nil {
-		r.fail(upstreamFix(l, err), "%s: upstream %s: %v", l.Name, l.Upstream, err)
-	} else {
-		r.ok("%s: upstream %s answers as %s%s", l.Name, l.Upstream, l.Protocol, how)
+	same := false
+	u, err := url.Parse(l.Control.Reveal())
+	for _, addr := range l.Upstreams {
+		one := l.SplitUpstream(addr)
+		same = same || err != nil || strings.Contains(u.Host, ",") || sameServer(u, one)
+		if how, err := askUpstream(ctx, one, c.Timeout); err != nil {
+			r.fail(upstreamFix(one, err), "%s: upstream %s: %v", l.Name, addr, err)
+		} else {
+			r.ok("%s: upstream %s answers as %s%s", l.Name, addr, l.Protocol, how)
+		}
 	}
-	if u, err := url.Parse(l.Control.Reveal()); err == nil && !sameServer(u, l) {
+	if l.Several() {
+		c.kinds(ctx, l, r)
+	}
+	if !same {
 		r.warn("They must lead to the same server, or every bind is refused.", "%s: control leads to %s, upstream to %s", l.Name, u.Host, l.Upstream)
 	}
 	c.fence(ctx, l, r)
+}
+
+// kinds asks each of several servers what it is, as the proxy does for each session.
+func (c *checkCmd) kinds(ctx context.Context, l *config.Listener, r *checkReport) {
+	prober, err := pgfence.NewProber(l.Control.Reveal())
+	if err != nil {
+		return // reported with the fence
+	}
+	defer prober.Close()
+	suitable := false
+	for _, addr := range l.Upstreams {
+		kind, err := pg.Kind(ctx, prober, addr, c.Timeout)
+		if err != nil {
+			r.fail("The control role, with the password of control, must be let in to each server: that is how the proxy finds out which of them is the primary.",
+				"%s: upstream %s: %v", l.Name, addr, err)
+			continue
+		}
+		what := map[bool]string{true: "a standby", false: "a primary"}[kind.Standby]
+		if kind.ReadOnly {
+			what += ", read-only by default"
+		}
+		why := l.TargetSessionAttrs.Unsuited(kind)
+		suitable = suitable || why == ""
+		if why != "" {
+			what += "; not chosen now"
+		}
+		r.ok("%s: upstream %s is %s", l.Name, addr, what)
+	}
+	if !suitable && l.TargetSessionAttrs != pg.PreferStandbySession {
+		r.fail(fmt.Sprintf("Correct target_session_attrs or upstream of the listener at %v.", l.Pos), "%s: no upstream is %s", l.Name, l.TargetSessionAttrs)
+	}
 }
 
 // fence asks the fence what is wrong with it.

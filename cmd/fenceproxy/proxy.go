@@ -75,6 +75,15 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 			p.certs = append(p.certs, down)
 		}
 		p.certs = append(p.certs, up)
+		var prober pg.Prober // where sessions choose
+		if l.Several() {
+			asker, err := pgfence.NewProber(l.Control.Reveal())
+			if err != nil {
+				return nil, &exitError{exitUsage, fmt.Errorf("%v: listener %s: control: %w", l.Pos, l.Name, err)}
+			}
+			p.ends = append(p.ends, asker.Close)
+			prober = asker
+		}
 		p.wire, err = pg.New(pg.Config{
 			Upstream:        l.Upstream,
 			TLS:             down,
@@ -86,7 +95,22 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 
 			AllowPreparedTransactions: l.PreparedTransactions,
 			AllowReplication:          l.Replication,
+			TargetSessionAttrs:        l.TargetSessionAttrs,
+			Prober:                    prober,
+			LoadBalanceHosts:          l.LoadBalanceHosts,
 			MaxConns:                  l.MaxConns,
+			MaxPending:                l.Limits.Pending,
+			MaxPerAddress:             l.Limits.PerAddress,
+			Buffer:                    l.Limits.Buffer,
+			MaxInspect:                l.Limits.Inspect,
+			StartupTimeout:            l.Timeouts.Startup,
+			LoginTimeout:              l.Timeouts.Login,
+			DialTimeout:               l.Timeouts.Connect,
+			AdmitTimeout:              l.Timeouts.Admit,
+			IdleTimeout:               l.Timeouts.Idle,
+			IdleInTransactionTimeout:  l.Timeouts.IdleInTransaction,
+			KeepAlive:                 l.KeepAlive,
+			ProxyProtocol:             l.ProxyProtocol,
 			Drain:                     cfg.Drain,
 			Logger:                    p.log,
 		})
@@ -187,8 +211,11 @@ func (p *proxy) warn(ctx context.Context) {
 			}
 		}
 	}
-	if _, err := askUpstream(ctx, p.Listener, startTimeout); err != nil && ctx.Err() == nil {
-		p.log.Warn("check: the upstream does not answer as it should", "upstream", p.Upstream, "err", err, "fix", upstreamFix(p.Listener, err))
+	for _, addr := range p.Upstreams {
+		one := p.SplitUpstream(addr)
+		if _, err := askUpstream(ctx, one, startTimeout); err != nil && ctx.Err() == nil {
+			p.log.Warn("check: the upstream does not answer as it should", "upstream", addr, "err", err, "fix", upstreamFix(one, err))
+		}
 	}
 	asking, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

@@ -22,6 +22,9 @@ type Backend struct {
 	// Listener is, for a Unix socket, the process id of who listens on it. Zero means
 	// that it is not known: the process cannot be bound then.
 	Listener int
+	// Started is Kind.Started of the session's server, where that is known: a bind on
+	// another server is then refused, whatever its processes are called.
+	Started string
 }
 
 // A Bound is a bound session.
@@ -70,7 +73,7 @@ func (f *Fence) Bind(ctx context.Context, b Backend, t guard.Term, r guard.Recor
 		return refuse(guard.FenceUnavailable, "", err)
 	}
 	res := results[len(results)-1]
-	if len(res.Rows) != 1 || len(res.Rows[0]) != 11 {
+	if len(res.Rows) != 1 || len(res.Rows[0]) != 12 {
 		return refuse(guard.FenceUnavailable, "", fmt.Errorf("unexpected answer of %d rows", len(res.Rows)))
 	}
 	row := res.Rows[0]
@@ -80,6 +83,8 @@ func (f *Fence) Bind(ctx context.Context, b Backend, t guard.Term, r guard.Recor
 	switch {
 	case !mayAll || present && !visible:
 		return refuse(guard.FenceUnavailable, rightsFix, ErrRights)
+	case !is(11):
+		return refuse(guard.Unseverable, "", ErrOther)
 	case !fence:
 		return refuse(guard.FenceUnavailable, "", guard.ErrConflict)
 	case !present || !client:
@@ -110,6 +115,7 @@ func bindSQL(b Backend, mine string, t guard.Term, r guard.Record) string {
 	return fmt.Sprintf(`WITH v AS MATERIALIZED (
 		SELECT EXISTS (SELECT FROM fenceproxy.fence WHERE %[1]s) AS fence,
 			%[2]s AS rights,
+			%[8]s AS here,
 			a.pid IS NOT NULL AS present,
 			a.backend_start,
 			a.backend_type IS NOT DISTINCT FROM 'client backend' AS client,
@@ -122,15 +128,15 @@ func bindSQL(b Backend, mine string, t guard.Term, r guard.Record) string {
 	), b AS (
 		INSERT INTO fenceproxy.session (pid, backend_start, election, number, holder)
 		SELECT %[4]d, backend_start, %[5]s, %[6]d, %[7]s FROM v
-		WHERE fence AND rights AND present AND backend_start IS NOT NULL AND client AND mine AND NOT super
+		WHERE fence AND rights AND here AND present AND backend_start IS NOT NULL AND client AND mine AND NOT super
 		ON CONFLICT (pid, election) DO UPDATE
 		SET backend_start = EXCLUDED.backend_start, number = EXCLUDED.number, holder = EXCLUDED.holder
 		RETURNING 1
 	)
 	SELECT EXISTS (SELECT FROM b), fence, rights, present, backend_start IS NOT NULL, client, mine, super,
 		pg_catalog.current_setting('max_prepared_transactions')::int > 0, peer,
-		pg_catalog.to_char(backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')
-	FROM v`, isRecord(t.Election, r), rights, mine, b.PID, quote(t.Election), t.Number, bytea(t.Digest[:]))
+		pg_catalog.to_char(backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US'), here
+	FROM v`, isRecord(t.Election, r), rights, mine, b.PID, quote(t.Election), t.Number, bytea(t.Digest[:]), b.isHere())
 }
 
 // isMine is the SQL condition that the process is connected to the proxy's own socket.
@@ -142,6 +148,17 @@ func (b Backend) isMine() (string, error) {
 	}
 	return fmt.Sprintf("coalesce(a.client_addr = '%s'::pg_catalog.inet AND a.client_port = %d, false)",
 		b.Addr.Addr().Unmap().WithZone(""), b.Addr.Port()), nil
+}
+
+// isHere is the SQL condition that the process is on this very server.
+//
+// INVARIANT: a process of another server that has the same number and the same client
+// port as one here is not bound in its place: no takeover here would end it.
+func (b Backend) isHere() string {
+	if b.Started == "" {
+		return "true"
+	}
+	return started + " = " + quote(b.Started)
 }
 
 func (b Backend) socket() string {

@@ -20,8 +20,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -42,6 +44,8 @@ var (
 	ErrSuperuser = errors.New("the session's role is a superuser")
 	// ErrGone: the server has no such client process.
 	ErrGone = errors.New("the server has no such process: it ended, a pooler stands in between, or the control connection leads to another cluster")
+	// ErrOther: the session is on another server than the control connection.
+	ErrOther = errors.New("the control connection leads to another server than the session's")
 	// ErrRights: the control role lacks a right that fencing relies on.
 	ErrRights = errors.New("the control role lacks rights")
 	// ErrSchema: the schema fenceproxy is missing in the control database, or of
@@ -68,7 +72,20 @@ type Fence struct {
 	pool *pgxpool.Pool
 	own  bool
 	o    Options
+
+	mu      sync.Mutex
+	severed map[severing]string // on which run of which server, until it is marked
 }
+
+// A severing names what a Sever was for.
+type severing struct {
+	election string
+	number   int64
+	holder   election.Digest
+}
+
+// started is the SQL of the text that tells servers apart, and two runs of one server.
+const started = `pg_catalog.to_char(pg_catalog.pg_postmaster_start_time() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')`
 
 var _ guard.Fence = (*Fence)(nil)
 
@@ -82,6 +99,10 @@ func Open(ctx context.Context, dsn string, o Options) (*Fence, error) {
 	c.MaxConns = 4
 	if o.MaxConns > 0 {
 		c.MaxConns = o.MaxConns
+	}
+	if several(c.ConnConfig) && c.ConnConfig.ValidateConnect == nil {
+		// The fence is on the primary, wherever that is now.
+		c.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
 	}
 	if c.ConnConfig.ConnectTimeout == 0 {
 		c.ConnConfig.ConnectTimeout = 5 * time.Second
@@ -102,6 +123,11 @@ func Open(ctx context.Context, dsn string, o Options) (*Fence, error) {
 	return f, nil
 }
 
+// several says whether a DSN names more than one server.
+func several(c *pgx.ConnConfig) bool {
+	return slices.ContainsFunc(c.Fallbacks, func(f *pgconn.FallbackConfig) bool { return f.Host != c.Host || f.Port != c.Port })
+}
+
 const (
 	// pingIdle is how long a control connection may have been idle and be used unasked.
 	pingIdle = 20 * time.Millisecond
@@ -114,7 +140,7 @@ func New(pool *pgxpool.Pool, o Options) *Fence {
 	if o.LockTimeout <= 0 {
 		o.LockTimeout = 5 * time.Second
 	}
-	return &Fence{pool: pool, o: o}
+	return &Fence{pool: pool, o: o, severed: make(map[severing]string)}
 }
 
 // Close closes the pool if Open made it.
@@ -163,6 +189,11 @@ func (f *Fence) Swap(ctx context.Context, electionID string, old, new guard.Reco
 		change = fmt.Sprintf(`UPDATE fenceproxy.fence SET highest = %d, holder = %s, state = %s, raise_id = %s, updated_at = pg_catalog.now()
 			WHERE %s`, new.Highest, bytea(new.Holder[:]), quote(stateName(new.State)), bytea(new.Raise[:]), isRecord(electionID, old))
 	}
+	// INVARIANT: the mark is made on the server whose processes Sever looked at, in the same
+	// run of it. After a failover the control connections may lead to two servers at once.
+	if at := f.severedAt(electionID, new); at != "" && old != (guard.Record{}) {
+		change += " AND " + started + " = " + quote(at)
+	}
 	// INVARIANT: EXCLUSIVE waits until every bind under way has committed, and keeps
 	// later ones waiting until the new record can be seen. So the sever that follows
 	// sees every connection that was ever bound to an older record.
@@ -177,6 +208,19 @@ func (f *Fence) Swap(ctx context.Context, electionID string, old, new guard.Reco
 		return guard.ErrConflict
 	}
 	return nil
+}
+
+// severedAt returns, and forgets, on which server the record's connections were severed.
+func (f *Fence) severedAt(electionID string, r guard.Record) string {
+	if r.State != guard.Severed {
+		return ""
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := severing{electionID, r.Highest, r.Holder}
+	at := f.severed[key]
+	delete(f.severed, key)
+	return at
 }
 
 // transact runs the statements as one transaction in one message, and returns their

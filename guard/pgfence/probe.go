@@ -5,8 +5,8 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,6 +20,8 @@ type Kind struct {
 	Standby bool
 	// ReadOnly: sessions begin read-only (default_transaction_read_only).
 	ReadOnly bool
+	// Started tells servers apart, and two runs of one server.
+	Started string
 }
 
 // A Prober asks servers what they are, with the role, the password and the TLS settings
@@ -53,7 +55,7 @@ func NewProber(dsn string) (*Prober, error) {
 	return &Prober{config: c, conns: make(map[string]*pgx.Conn)}, nil
 }
 
-// Probe asks the server at addr (ip:port). host is the name that TLS certificates are
+// Probe asks the server at addr (ip:port, or the path of a Unix socket). host is the name that TLS certificates are
 // checked for; where it is empty, addr is a Unix socket.
 func (p *Prober) Probe(ctx context.Context, host, addr string) (Kind, error) {
 	conn, kept, err := p.take(ctx, host, addr)
@@ -78,7 +80,7 @@ func (p *Prober) Probe(ctx context.Context, host, addr string) (Kind, error) {
 
 func ask(ctx context.Context, conn *pgx.Conn) (k Kind, err error) {
 	err = conn.QueryRow(ctx, `SELECT pg_catalog.pg_is_in_recovery(),
-		pg_catalog.current_setting('default_transaction_read_only') = 'on'`).Scan(&k.Standby, &k.ReadOnly)
+		pg_catalog.current_setting('default_transaction_read_only') = 'on', `+started).Scan(&k.Standby, &k.ReadOnly, &k.Started)
 	return k, err
 }
 
@@ -107,12 +109,11 @@ func (p *Prober) give(addr string, conn *pgx.Conn) {
 }
 
 func (p *Prober) connect(ctx context.Context, host, addr string) (*pgx.Conn, error) {
-	if host == "" {
-		c := p.config.Copy()
-		c.Host, c.TLSConfig, c.Fallbacks = filepath.Dir(addr), nil, nil
+	c := p.config.Copy()
+	if strings.HasPrefix(addr, "/") {
+		c.Host, c.Port, c.TLSConfig, c.Fallbacks = "/", 5432, nil, nil
 		c.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", addr)
+			return new(net.Dialer).DialContext(ctx, "unix", addr)
 		}
 		return pgx.ConnectConfig(ctx, c)
 	}
@@ -124,10 +125,9 @@ func (p *Prober) connect(ctx context.Context, host, addr string) (*pgx.Conn, err
 	if err != nil {
 		return nil, err
 	}
-	c := p.config.Copy()
 	var same []*pgconn.FallbackConfig // sslmode=prefer is two settings of one host
 	for _, f := range c.Fallbacks {
-		if f.Host == c.Host && f.Port == c.Port {
+		if f.Host == p.config.Host && f.Port == p.config.Port {
 			same = append(same, &pgconn.FallbackConfig{Host: host, Port: uint16(port), TLSConfig: named(f.TLSConfig, host)})
 		}
 	}

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/fenceproxy/fenceproxy/guard"
 )
@@ -79,7 +81,7 @@ func (f *Fence) Sever(ctx context.Context, t guard.Term) error {
 	for wait := pollMin; ; wait = min(2*wait, pollMax) {
 		// INVARIANT: a signal is no end; only a look that finds nobody is. One
 		// transaction a look: within one the server shows the same statistics again.
-		now, gone, err := f.look(ctx, t)
+		now, gone, at, err := f.look(ctx, t)
 		if ctx.Err() != nil && len(old) > 0 {
 			return stopped(ctx, t, old, refused)
 		}
@@ -88,6 +90,9 @@ func (f *Fence) Sever(ctx context.Context, t guard.Term) error {
 		}
 		if len(now) == 0 {
 			f.forget(ctx, t.Election, gone)
+			f.mu.Lock()
+			f.severed[severing{t.Election, t.Number, t.Digest}] = at
+			f.mu.Unlock()
 			return nil
 		}
 		old = now
@@ -128,35 +133,37 @@ func (f *Fence) checkRights(ctx context.Context) error {
 }
 
 // look returns the processes that are bound to an older term and live, with their
-// roles, and those that have ended.
-func (f *Fence) look(ctx context.Context, t guard.Term) (old map[process]string, gone []process, err error) {
-	rows, err := f.pool.Query(ctx, `SELECT s.pid, s.backend_start, s.number, s.holder,
-			a.pid IS NOT NULL, a.backend_start, coalesce(a.usename, '?')
-		FROM fenceproxy.session s LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = s.pid
-		WHERE s.election = $1`, pgx.QueryExecModeExec, t.Election)
+// roles, those that have ended, and on which run of which server it looked.
+func (f *Fence) look(ctx context.Context, t guard.Term) (old map[process]string, gone []process, at string, err error) {
+	rows, err := f.pool.Query(ctx, `SELECT `+started+`, s.pid IS NOT NULL, coalesce(s.pid, 0), coalesce(s.backend_start, '-infinity'),
+			coalesce(s.number, 0), s.holder, a.pid IS NOT NULL, a.backend_start, coalesce(a.usename, '?')
+		FROM (SELECT) one LEFT JOIN fenceproxy.session s ON s.election = $1
+		LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = s.pid`, pgx.QueryExecModeExec, t.Election)
 	if err != nil {
-		return nil, nil, fmt.Errorf("looking for bound processes: %w", explain(err))
+		return nil, nil, "", fmt.Errorf("looking for bound processes: %w", explain(err))
 	}
 	defer rows.Close()
 	old = make(map[process]string)
 	above := int64(0)
 	for rows.Next() {
 		var (
-			p       process
-			number  int64
-			holder  []byte
-			present bool
-			seen    *time.Time
-			role    string
+			p            process
+			number       int64
+			holder       []byte
+			row, present bool
+			start        pgtype.Timestamptz
+			seen         *time.Time
+			role         string
 		)
-		if err := rows.Scan(&p.pid, &p.start, &number, &holder, &present, &seen, &role); err != nil {
-			return nil, nil, fmt.Errorf("looking for bound processes: %w", err)
+		if err := rows.Scan(&at, &row, &p.pid, &start, &number, &holder, &present, &seen, &role); err != nil {
+			return nil, nil, "", fmt.Errorf("looking for bound processes: %w", err)
 		}
-		p.start = p.start.UTC() // so that two looks give the same key
+		p.start = start.Time.UTC() // so that two looks give the same key
 		switch {
+		case !row: // nobody at all
 		case present && seen == nil:
 			// INVARIANT: what cannot be seen has not ended.
-			return nil, nil, fmt.Errorf("%w: the server hides when process %d started: %s", ErrRights, p.pid, rightsFix)
+			return nil, nil, "", fmt.Errorf("%w: the server hides when process %d started: %s", ErrRights, p.pid, rightsFix)
 		case !present || !seen.Equal(p.start):
 			gone = append(gone, p)
 		case number > t.Number:
@@ -168,12 +175,15 @@ func (f *Fence) look(ctx context.Context, t guard.Term) (old map[process]string,
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return nil, nil, fmt.Errorf("looking for bound processes: %w", explain(err))
+		return nil, nil, "", fmt.Errorf("looking for bound processes: %w", explain(err))
+	}
+	if at == "" {
+		return nil, nil, "", errors.New("looking for bound processes: no answer")
 	}
 	if above > 0 {
-		return nil, nil, &guard.BoundAboveError{Election: t.Election, Number: above}
+		return nil, nil, "", &guard.BoundAboveError{Election: t.Election, Number: above}
 	}
-	return old, gone, nil
+	return old, gone, at, nil
 }
 
 // signal asks the processes to end that were not asked of late, and returns which could

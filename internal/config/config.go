@@ -9,10 +9,13 @@ package config
 import (
 	"fmt"
 	"io/fs"
+	"net"
 	"strings"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/protocols"
+	"github.com/fenceproxy/fenceproxy/protocols/pg"
 	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
 )
 
@@ -70,6 +73,20 @@ type Listener struct {
 	// Listen and Upstream are host:port; Postgres's may be a Unix socket too, as
 	// pg.SocketPath reads it.
 	Listen, Upstream string
+	// Upstreams are the servers that sessions choose among, in the order in which they
+	// are tried (Postgres only); Upstream is then all of them, with commas between.
+	Upstreams []string
+	// TargetSessionAttrs is the kind of server that sessions go to, LoadBalanceHosts says to
+	// try them in random order (Postgres only).
+	TargetSessionAttrs pg.SessionAttrs
+	LoadBalanceHosts   bool
+	Limits             Limits
+	Timeouts           Timeouts
+	// KeepAlive is how peers that are out of reach are found out (Postgres only).
+	KeepAlive net.KeepAliveConfig
+	// ProxyProtocol says which load balancers connect on their clients' behalf (Postgres
+	// only); nil means none.
+	ProxyProtocol *protocols.ProxyProtocol
 	// SocketMode is who may connect to a Unix socket that is listened on.
 	SocketMode fs.FileMode
 	// TLS is what clients are offered; nil offers none. UpstreamTLS is how the server

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fenceproxy/fenceproxy/protocols"
+	"github.com/fenceproxy/fenceproxy/protocols/pg"
 )
 
 const good = `
@@ -274,17 +277,72 @@ func TestTheExampleLoads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Guard != d.Guard || c.Log != d.Log || c.Drain != d.Drain || c.Listeners[0].MaxConns != d.Listeners[0].MaxConns {
+	if c.Guard != d.Guard || c.Log != d.Log || c.Drain != d.Drain || c.Listeners[0].MaxConns != d.Listeners[0].MaxConns ||
+		c.Listeners[0].KeepAlive != d.Listeners[0].KeepAlive || c.Listeners[0].TargetSessionAttrs != "" || c.Listeners[0].LoadBalanceHosts ||
+		c.Listeners[0].Limits != (Limits{Pending: protocols.DefaultMaxConns / 2, Buffer: pg.DefaultBuffer, Inspect: pg.DefaultMaxInspect}) ||
+		c.Listeners[0].Timeouts != (Timeouts{pg.DefaultStartupTimeout, pg.DefaultLoginTimeout, pg.DefaultDialTimeout, pg.DefaultAdmitTimeout, 0, 0}) {
 		t.Error("the example's values are not the defaults")
 	}
 	for _, key := range []string{
 		"elections", "backend", "backend_file", "guard", "validate_every", "permit", "timeout", "advance_timeout",
 		"listeners", "name", "protocol", "listen", "upstream", "control", "election", "elections", "max_conns", "nodes", "prepared_transactions", "replication",
 		"socket_mode", "tls", "cert", "key", "required", "client_ca", "client_certs", "client_user", "upstream_tls", "mode", "ca", "server_name", "scram_verifiers", "scram_userlist",
+		"target_session_attrs", "load_balance_hosts", "limits", "pending", "per_address", "buffer", "inspect", "timeouts", "startup", "login", "connect",
+		"admit", "idle", "idle_in_transaction", "keepalive", "interval", "count", "proxy_protocol", "trusted",
 		"log", "level", "format", "drain",
 	} {
 		if !strings.Contains(string(text), key+":") {
 			t.Errorf("the example does not show %s", key)
+		}
+	}
+}
+
+// What the keys of several servers, of limits and of the network come to.
+func TestLimits(t *testing.T) {
+	c, err := Parse("f.yaml", []byte(strings.Replace(good, "127.0.0.1:5432\n    control: postgres://fenceproxy@127.0.0.1:5432", "[a:1, b:2]\n    control: postgres://fenceproxy@a:1,b:2", 1)+
+		"    target_session_attrs: read-write\n    load_balance_hosts: random\n    limits: {pending: 3, per_address: 4, buffer: 4096, inspect: 2048}\n"+
+		"    timeouts: {startup: 1s, login: 2s, connect: 3s, admit: 4s, idle: 5s, idle_in_transaction: 6s}\n    keepalive: {interval: 7s, count: 8}\n"+
+		"    proxy_protocol: v2\n    trusted: [10.0.0.0/8, \"::1\"]\n"), env(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := c.Listeners[0]
+	if l.Upstream != "a:1,b:2" || strings.Join(l.Upstreams, " ") != "a:1 b:2" || l.TargetSessionAttrs != pg.ReadWriteSession || !l.LoadBalanceHosts || !l.Several() {
+		t.Errorf("%+v", l)
+	}
+	if l.Limits != (Limits{3, 4, 4096, 2048}) || l.Timeouts != (Timeouts{1e9, 2e9, 3e9, 4e9, 5e9, 6e9}) {
+		t.Errorf("%+v %+v", l.Limits, l.Timeouts)
+	}
+	if k := l.KeepAlive; k.Idle != 30*time.Second || k.Interval != 7*time.Second || k.Count != 8 || !k.Enable {
+		t.Errorf("%+v", k)
+	}
+	if fmt.Sprint(l.ProxyProtocol.Trusted) != "[10.0.0.0/8 ::1/128]" {
+		t.Errorf("%+v", l.ProxyProtocol)
+	}
+	for text, want := range map[string]string{
+		"    proxy_protocol: v2\n":                            "needs trusted",
+		"    trusted: [10.0.0.0/8]\n":                         "is for proxy_protocol: v2",
+		"    proxy_protocol: v2\n    trusted: [10.0.0.1/8]\n": "did you mean 10.0.0.0/8?",
+		"    proxy_protocol: v2\n    trusted: [balancer]\n":   "is not a network",
+		"    proxy_protocol: v2\n    trusted: []\n":           "is an empty list",
+		"    proxy_protocol: on\n":                            "is not one of off, v2",
+		"    target_session_attrs: master\n":                  "is not one of any,",
+		"    limits: {pending: 0}\n":                          "out of range: 1",
+		"    limits: {pendng: 1}\n":                           "did you mean pending?",
+		"    timeouts: {startup: 0s}\n":                       "out of range",
+		"    keepalive: {idle: 10ms}\n":                       "out of range",
+	} {
+		if _, err := Parse("f.yaml", []byte(good+text), env(nil)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	for old, new := range map[string]string{
+		"upstream: 127.0.0.1:5432": "upstream: [a:1, a:1]",
+		"127.0.0.1:5432\n":         "\"a:1,b:2\"\n",
+		"protocol: postgres":       "protocol: redis\n    limits: {pending: 1}",
+	} {
+		if _, err := Parse("f.yaml", []byte(strings.Replace(good, old, new, 1)), env(nil)); err == nil {
+			t.Errorf("accepted %s", new)
 		}
 	}
 }

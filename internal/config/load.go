@@ -119,12 +119,7 @@ func (r *reader) listener(o *object, others []Listener) Listener {
 			}
 		}
 	}
-	if f := o.need("upstream", "the host:port of the server behind it"); f != nil {
-		l.Upstream = f.addressOrSocket(false, l.Protocol)
-		if l.Upstream != "" && l.Upstream == l.Listen {
-			f.mistake("is the listener's own address")
-		}
-	}
+	r.upstreams(o, &l)
 	control, from := o.secret("control", "the URL of the control connection")
 	if from != nil {
 		switch l.Protocol {
@@ -138,6 +133,7 @@ func (r *reader) listener(o *object, others []Listener) Listener {
 	r.elections(o, &l)
 	r.encryption(o, &l)
 	r.scram(o, &l)
+	r.limits(o, &l)
 	if f := o.take("max_conns"); f != nil {
 		l.MaxConns = f.number(1, 1_000_000)
 	}

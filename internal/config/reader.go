@@ -160,6 +160,9 @@ func (o *object) close() {
 	}
 }
 
+// isList reports whether f is a sequence.
+func (f *field) isList() bool { _, ok := f.node.(*ast.SequenceNode); return ok }
+
 // list reads f as a sequence of at least one, or reports that it is none.
 func (f *field) list() []*field {
 	n, ok := f.node.(*ast.SequenceNode)

@@ -3,6 +3,7 @@ package config
 import (
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -69,7 +70,7 @@ func (r *reader) encryption(o *object, l *Listener) {
 		switch {
 		case l.Protocol != Postgres:
 			up.mistake("is for postgres only")
-		case isSocket(l.Upstream):
+		case len(l.Upstreams) > 0 && !slices.ContainsFunc(l.Upstreams, func(u string) bool { return !isSocket(u) }):
 			up.mistake("there is no TLS on Unix sockets")
 		}
 		l.UpstreamTLS = up.clientTLS()

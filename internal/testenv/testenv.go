@@ -74,6 +74,17 @@ func Postgres(t testing.TB, o servers.PostgresOptions) *servers.Process {
 	return p
 }
 
+// Standby starts a streaming standby of a Postgres server.
+func Standby(t testing.TB, primary *servers.Process, o servers.PostgresOptions) *servers.Process {
+	t.Helper()
+	p, err := servers.StartStandby(Context(t), primary, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { end(t, p) })
+	return p
+}
+
 // SharedRedis returns the package's one Redis server, started at the first call.
 // Tests keep apart by key names. The package's TestMain must call Main.
 func SharedRedis(t testing.TB) *servers.Process {

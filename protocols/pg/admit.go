@@ -86,20 +86,36 @@ func (s *session) admit(ctx context.Context) *guard.Refusal {
 	if r != nil {
 		return r
 	}
+	s.mu.Lock()
+	standby := s.core.standby
+	s.mu.Unlock()
+	if standby {
+		// Invariant: a session is bound only on the server that keeps the fence. One on a
+		// standby would outlive its promotion, out of the sight of a takeover.
+		return s.refused(&guard.Refusal{Reason: guard.Unseverable, Election: cred.Election,
+			Detail: "the session is on a standby, the fence is on the primary: connect to that (target_session_attrs)"}, cred)
+	}
 	backend := pgfence.BackendOf(s.core.pid, s.upstream)
 	for try := range bindTries {
-		var p Permit
+		var err error
+		if backend.Started, err = s.srv.hosts.started(ctx, s.to); err != nil {
+			return s.refused(err, cred)
+		}
 		p, err := s.cfg.Guard.Admit(ctx, cred)
 		if err != nil {
 			return s.refused(err, cred)
 		}
 		b, err := s.cfg.Binder.Bind(ctx, backend, p.Term(), p.Record())
 		if err != nil {
+			other := errors.Is(err, pgfence.ErrOther)
 			if errors.Is(err, guard.ErrConflict) {
 				p.Invalidate()
 			}
 			p.Release()
-			if errors.Is(err, guard.ErrConflict) && try < bindTries-1 {
+			if (other || errors.Is(err, guard.ErrConflict)) && try < bindTries-1 {
+				if other { // or the same, started again since it was asked
+					s.srv.hosts.forget(s.to.addr)
+				}
 				continue
 			}
 			return s.refused(err, cred)

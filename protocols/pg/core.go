@@ -64,6 +64,7 @@ type core struct {
 	asked    bool // the server waits for a client's answer to authenticate
 	authOK   bool
 	readOnly reported // default_transaction_read_only
+	standby  bool     // the server said so last (in_hot_standby)
 	unsafe   bool     // client_encoding hides ASCII, or once did
 	scsOff   bool     // standard_conforming_strings is off, or once was
 	held     []byte   // the first ReadyForQuery, or a FATAL that must be explained
@@ -245,6 +246,11 @@ func (c *core) shutdown() {
 		c.end(report{severity: "FATAL", code: "57P01", message: "terminating connection: the proxy is shutting down",
 			detail: "Nothing that was answered is lost.", hint: "Connect again."})
 	}
+}
+
+// idles says whether the client has all that it asked for, and the next word is its own.
+func (c *core) idles() bool {
+	return c.phase == ready && !c.over() && c.track.state() == idle && !c.track.both && !c.inject.active && c.setting == noSetting
 }
 
 // severed answers step ask: r is why the session was severed, or nil when the

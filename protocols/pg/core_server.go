@@ -137,6 +137,8 @@ func (c *core) parameter(body []byte) {
 				detail:  "A function or a setting outside the proxy's sight changed default_transaction_read_only.",
 				hint:    "Connect again, and leave default_transaction_read_only alone; to write, present the live token."})
 		}
+	case "in_hot_standby":
+		c.standby = string(value) == "on"
 	// Once seen, for good: RESET, ROLLBACK and the like bring a start-up value back, and the
 	// report of that may come after the next text was judged.
 	case "client_encoding":

@@ -9,7 +9,10 @@ import (
 	"time"
 )
 
-var errPacketLength = errors.New("invalid length of startup packet")
+var (
+	errPacketLength = errors.New("invalid length of startup packet")
+	errProxied      = errors.New("it is a header of the PROXY protocol, which the listener's configuration does not expect")
+)
 
 // readPacket reads a start-up packet whose first four bytes are there.
 func readPacket(client net.Conn, head [4]byte) ([]byte, error) {
@@ -17,6 +20,9 @@ func readPacket(client net.Conn, head [4]byte) ([]byte, error) {
 	// As the server: nothing is allocated for a length that is out of range, nor said to a
 	// client that speaks something else.
 	if n < 8 || n > maxStartup {
+		if string(head[:]) == "\r\n\r\n" || string(head[:]) == "PROX" {
+			return nil, fmt.Errorf("%w: %w", errPacketLength, errProxied)
+		}
 		return nil, errPacketLength
 	}
 	packet := make([]byte, n)

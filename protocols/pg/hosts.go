@@ -139,18 +139,26 @@ func (h *hosts) suits(ctx context.Context, t target) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", t.addr, err)
 	}
-	readOnly := kind.Standby || kind.ReadOnly
-	switch {
-	case h.attrs == ReadWriteSession && readOnly:
-		return fmt.Errorf("%s: sessions are read-only there", t.addr)
-	case h.attrs == ReadOnlySession && !readOnly:
-		return fmt.Errorf("%s: sessions are not read-only there", t.addr)
-	case h.attrs == PrimarySession && kind.Standby:
-		return fmt.Errorf("%s: is a standby", t.addr)
-	case (h.attrs == StandbySession || h.attrs == PreferStandbySession) && !kind.Standby:
-		return fmt.Errorf("%s: is no standby", t.addr)
+	if why := h.attrs.Unsuited(kind); why != "" {
+		return fmt.Errorf("%s: %s", t.addr, why)
 	}
 	return nil
+}
+
+// Unsuited says why a server of the kind does not do, or nothing where it does.
+func (a SessionAttrs) Unsuited(kind pgfence.Kind) string {
+	readOnly := kind.Standby || kind.ReadOnly
+	switch {
+	case a == ReadWriteSession && readOnly:
+		return "sessions are read-only there"
+	case a == ReadOnlySession && !readOnly:
+		return "sessions are not read-only there"
+	case a == PrimarySession && kind.Standby:
+		return "it is a standby"
+	case (a == StandbySession || a == PreferStandbySession) && !kind.Standby:
+		return "it is no standby"
+	}
+	return ""
 }
 
 func shuffle(ts []target) {
@@ -185,15 +193,35 @@ func (h *hosts) kind(ctx context.Context, t target) (pgfence.Kind, error) {
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
 	defer cancel()
 	start := time.Now()
-	addr := t.addr
-	if path, ok := SocketPath(addr); ok {
-		addr = path
-	}
-	p.kind, p.err = h.prober.Probe(asking, t.host, addr)
+	p.kind, p.err = probeAt(asking, h.prober, t)
 	// Where an answer took long, the next is not asked for at once.
 	p.until = time.Now().Add(max(probeTTL, time.Since(start)))
 	close(p.done)
 	return p.kind, p.err
+}
+
+func probeAt(ctx context.Context, p Prober, t target) (pgfence.Kind, error) {
+	addr := t.addr
+	if path, ok := SocketPath(addr); ok {
+		addr = path
+	}
+	return p.Probe(ctx, t.host, addr)
+}
+
+// Kind asks what the server is that an address leads to, written as in Config.Upstream; of a
+// name with several addresses, at the first.
+func Kind(ctx context.Context, p Prober, upstream string, timeout time.Duration) (pgfence.Kind, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	all, err := parseHosts(upstream)
+	if err != nil {
+		return pgfence.Kind{}, err
+	}
+	addrs, err := resolve(ctx, all[0])
+	if err != nil {
+		return pgfence.Kind{}, err
+	}
+	return probeAt(ctx, p, addrs[0])
 }
 
 // maxProbes bounds how many addresses are remembered.
@@ -206,6 +234,16 @@ func (p *probe) answered() bool {
 	default:
 		return false
 	}
+}
+
+// started tells the server of a session from others, where sessions choose among
+// several; else it is empty.
+func (h *hosts) started(ctx context.Context, t target) (string, error) {
+	if h.prober == nil {
+		return "", nil
+	}
+	kind, err := h.kind(ctx, t)
+	return kind.Started, err
 }
 
 // unreachable is what a client is told when no server will do.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/election"
@@ -72,12 +73,26 @@ type Config struct {
 	AdmitTimeout time.Duration
 	// AllowReplication lets replication connections in, to read: they are never bound.
 	AllowReplication bool
-	// MaxConns and Drain are those of protocols.Serving.
-	MaxConns int
-	Drain    time.Duration
 	// Verifiers finds the SCRAM verifiers of roles, for clients that bind their login to
 	// the proxy's certificate where the server has another; nil means to refuse those.
 	Verifiers Verifiers
+	// IdleTimeout ends a session that is idle outside a transaction for so long,
+	// IdleInTransactionTimeout one that is inside; zero means never.
+	IdleTimeout              time.Duration
+	IdleInTransactionTimeout time.Duration
+	// MaxConns bounds the sessions at once; zero means protocols.DefaultMaxConns.
+	// MaxPending bounds the connections that have not logged in, cancel requests among
+	// them; zero means half of MaxConns. MaxPerAddress bounds the connections of one client
+	// address; zero means no bound.
+	MaxConns, MaxPending, MaxPerAddress int
+	// Drain is that of protocols.Serving.
+	Drain time.Duration
+	// ProxyProtocol, if not nil, says which load balancers connect on their clients' behalf.
+	// Only they can connect then.
+	ProxyProtocol *protocols.ProxyProtocol
+	// KeepAlive is how clients and servers that are out of reach are found out; what is zero
+	// of it is that of protocols.DefaultKeepAlive.
+	KeepAlive net.KeepAliveConfig
 	// SQL classifies statements; nil means one of the server's own. Servers may
 	// share one, and its cache.
 	SQL *policy.SQL
@@ -91,6 +106,10 @@ type Server struct {
 	cfg     Config
 	hosts   *hosts
 	servers serverOf
+	buffers buffers
+	sweeper sweeper
+	pending protocols.Count // connections that have not logged in
+	counts  protocols.Count // sessions, and connections by address
 }
 
 // New checks the configuration and fills in its defaults.
@@ -126,6 +145,7 @@ func New(c Config) (*Server, error) {
 	for d, def := range map[*time.Duration]time.Duration{
 		&c.StartupTimeout: DefaultStartupTimeout, &c.LoginTimeout: DefaultLoginTimeout,
 		&c.DialTimeout: DefaultDialTimeout, &c.AdmitTimeout: DefaultAdmitTimeout, &c.Drain: protocols.DefaultDrain,
+		&c.IdleTimeout: 0, &c.IdleInTransactionTimeout: 0,
 	} {
 		if *d == 0 {
 			*d = def
@@ -134,32 +154,49 @@ func New(c Config) (*Server, error) {
 			return nil, errors.New("a timeout is negative")
 		}
 	}
+	c.KeepAlive = protocols.FillKeepAlive(c.KeepAlive)
+	if c.MaxConns == 0 {
+		c.MaxConns = protocols.DefaultMaxConns
+	}
+	if c.MaxPending == 0 {
+		c.MaxPending = (c.MaxConns + 1) / 2
+	}
+	if c.MaxConns < 0 || c.MaxPending < 0 || c.MaxPerAddress < 0 {
+		return nil, errors.New("a bound on connections is negative")
+	}
 	if c.SQL == nil {
 		c.SQL = policy.NewSQL(0)
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Server{cfg: c, hosts: h}, nil
+	return &Server{cfg: c, hosts: h, buffers: buffers{size: c.Buffer}}, nil
 }
 
 // Serve serves the listener's clients until ctx is done or the listener fails, and
 // returns when every session has ended. It returns nil when ctx ended it.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	sweeping, end := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer end()
+	wg.Go(func() { s.sweeper.run(sweeping, sweepEvery(&s.cfg)) })
 	return protocols.Serve(ctx, l, protocols.Serving{
-		Session: s.session,
-		Refuse: func(c net.Conn) {
-			_, _ = c.Write(report{severity: "FATAL", code: "53300", message: "sorry, the proxy has too many clients already"}.append(nil))
-		},
-		MaxConns: s.cfg.MaxConns,
-		Drain:    s.cfg.Drain,
+		Session: s.connection,
+		Refuse:  func(c net.Conn) { s.full(c, tooMany) },
+		// A cancel request is taken where no session is any more.
+		MaxConns:  s.cfg.MaxConns + s.cfg.MaxPending,
+		Drain:     s.cfg.Drain,
+		KeepAlive: s.cfg.KeepAlive,
 	})
 }
 
+const tooMany = "sorry, the proxy has too many clients already"
+
 // session serves one client: read its start-up packet, connect, and forward.
-func (s *Server) session(ctx context.Context, client net.Conn) {
-	_ = client.SetDeadline(time.Now().Add(s.cfg.StartupTimeout))
+func (s *Server) session(ctx context.Context, client net.Conn, p *place) {
 	raw := client
+	_ = raw.SetDeadline(p.until)
 	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
 	client, packet, err := s.begin(client)
 	if !stop() {
@@ -188,6 +225,10 @@ func (s *Server) session(ctx context.Context, client net.Conn) {
 			hint: "Where reading by replication is wanted, set replication: read in the listener's configuration; or connect to the server itself."})
 		return
 	}
+	if !p.mayEnter() {
+		s.turnAway(client, report{severity: "FATAL", code: "53300", message: tooMany})
+		return
+	}
 	upstream, to, greeting, err := s.open(ctx, start.packet)
 	if err != nil {
 		s.cfg.Logger.Warn("connecting to the server", "upstream", s.cfg.Upstream, "err", err)
@@ -195,7 +236,7 @@ func (s *Server) session(ctx context.Context, client net.Conn) {
 		return
 	}
 	session := newSession(s, client, upstream, start)
-	session.to, session.greeting = to, greeting
+	session.to, session.greeting, session.place = to, greeting, p
 	session.run(ctx)
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/guard"
@@ -28,15 +29,18 @@ type session struct {
 	client   net.Conn
 	upstream stream
 	to       target // where upstream leads
+	place    *place // nil in tests
 	start    *startup
-	servers  *serverOf
 	greeting []byte // the server's first bytes, where the start-up packet was sent already
+	srv      *Server
 
 	mu      sync.Mutex
 	changed sync.Cond // the core moved on, for a client's pump that waits
 	core    core
 	permit  Permit // nil until bound
+	moves   uint64 // counts what the pumps do, for the sweeper
 
+	writing   atomic.Bool // the client has not taken all yet
 	wg        sync.WaitGroup
 	done      chan struct{} // closed when the server's side is over
 	bindings  []pgfence.Bound
@@ -49,7 +53,7 @@ func newSession(srv *Server, client net.Conn, upstream stream, start *startup) *
 	var nonce [8]byte
 	rand.Read(nonce[:])
 	s := &session{
-		cfg: cfg, client: client, upstream: upstream, start: start, servers: &srv.servers,
+		cfg: cfg, client: client, upstream: upstream, start: start, srv: srv,
 		log:  cfg.Logger.With("client", client.RemoteAddr().String()),
 		done: make(chan struct{}),
 		core: core{
@@ -81,10 +85,11 @@ func (s *session) run(ctx context.Context) {
 	}
 	if err == nil {
 		s.wg.Go(func() { s.pumpClient(ctx) })
-		s.pumpServer(ctx)
+		s.pumpServer(ctx, late)
 	}
 
 	late.Stop()
+	s.srv.sweeper.leave(s)
 	s.mu.Lock()
 	s.core.finish()
 	s.changed.Broadcast()
@@ -149,6 +154,15 @@ func (s *session) shutdown() {
 	}
 }
 
+// entered takes the session off those that are logging in.
+func (s *session) entered(late *time.Timer) {
+	late.Stop()
+	if s.place != nil {
+		s.place.loggedIn()
+	}
+	s.srv.sweeper.enter(s)
+}
+
 func (s *session) loginExpired() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,9 +211,10 @@ func refusalOf(err error, t guard.Term) *guard.Refusal {
 
 // pumpClient carries the client's messages to the server.
 func (s *session) pumpClient(ctx context.Context) {
-	b := newBuffer(s.cfg.Buffer)
+	b := newBuffer(&s.srv.buffers, s.client)
 	for {
 		s.mu.Lock()
+		s.moves++
 		st := s.core.client(b.bytes())
 		for st.next == wait && st.pass == 0 && len(st.write) == 0 && st.drop == 0 {
 			s.changed.Wait()
@@ -228,7 +243,7 @@ func (s *session) pumpClient(ctx context.Context) {
 		b.take(st.pass + st.drop)
 		switch st.next {
 		case read:
-			if err := b.fill(s.client, st.need); err != nil {
+			if err := b.fill(st.need); err != nil {
 				if errors.Is(err, net.ErrClosed) {
 					_ = s.upstream.Close()
 				} else {
@@ -272,15 +287,22 @@ func (s *session) isOver() bool {
 }
 
 // pumpServer carries the server's messages to the client.
-func (s *session) pumpServer(ctx context.Context) {
-	b := newBuffer(s.cfg.Buffer)
-	b.put(s.greeting)
-	hurried := false
+func (s *session) pumpServer(ctx context.Context, late *time.Timer) {
+	b := newBuffer(&s.srv.buffers, s.upstream)
+	b.preset(s.greeting)
+	hurried, entered := false, false
 	for {
 		s.mu.Lock()
+		s.moves++
 		st := s.core.server(b.bytes())
+		s.writing.Store(st.pass > 0 || len(st.write) > 0)
+		in := s.core.phase == ready
 		s.changed.Broadcast()
 		s.mu.Unlock()
+		if in && !entered {
+			entered = true
+			s.entered(late)
+		}
 
 		if st.pass > 0 {
 			if _, err := s.client.Write(b.bytes()[:st.pass]); err != nil {
@@ -293,9 +315,10 @@ func (s *session) pumpServer(ctx context.Context) {
 				return
 			}
 		}
+		s.writing.Store(false)
 		switch st.next {
 		case read:
-			err := b.fill(s.upstream, st.need)
+			err := b.fill(st.need)
 			switch {
 			case err == nil:
 			case errors.Is(err, os.ErrDeadlineExceeded) && !hurried:
@@ -311,7 +334,7 @@ func (s *session) pumpServer(ctx context.Context) {
 			}
 		case admit:
 			if s.leave == nil {
-				s.leave = s.servers.enter(s.core.pid, s.to)
+				s.leave = s.srv.servers.enter(s.core.pid, s.to)
 			}
 			if !s.settle(ctx) {
 				return

@@ -69,6 +69,9 @@ func (r *rewound) Read(b []byte) (int, error) {
 	return r.Conn.Read(b)
 }
 
+// NetConn is the connection itself.
+func (r *rewound) NetConn() net.Conn { return r.Conn }
+
 // CloseWrite ends the sending side.
 func (r *rewound) CloseWrite() error {
 	if w, ok := r.Conn.(interface{ CloseWrite() error }); ok {
@@ -133,7 +136,7 @@ func (s *Server) begin(client net.Conn) (net.Conn, []byte, error) {
 // notBegun ends with a client that did not come as far as a start-up packet.
 func (s *Server) notBegun(client net.Conn, err error) {
 	level := slog.LevelDebug
-	if e := new(handshakeError); errors.As(err, &e) || errors.Is(err, errNoTLS) || errors.Is(err, errNoALPN) {
+	if e := new(handshakeError); errors.As(err, &e) || errors.Is(err, errNoTLS) || errors.Is(err, errNoALPN) || errors.Is(err, errProxied) {
 		level = slog.LevelInfo // somebody's configuration is wrong
 	}
 	s.cfg.Logger.Log(context.Background(), level, "start-up packet", "client", client.RemoteAddr(), "err", err)

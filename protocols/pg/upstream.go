@@ -77,7 +77,7 @@ func (s *Server) dial(ctx context.Context) (stream, target, error) {
 
 // dialAs connects to one server, encrypted or not.
 func (s *Server) dialAs(ctx context.Context, t target, want encryption) (stream, error) {
-	d := net.Dialer{Timeout: s.cfg.DialTimeout}
+	d := net.Dialer{Timeout: s.cfg.DialTimeout, KeepAliveConfig: s.cfg.KeepAlive}
 	network, addr := "tcp", t.addr
 	if path, ok := SocketPath(t.addr); ok {
 		network, addr = "unix", path
@@ -96,6 +96,9 @@ func (s *Server) dialAs(ctx context.Context, t target, want encryption) (stream,
 
 // resolve returns the addresses of a host, in the resolver's order.
 func resolve(ctx context.Context, t target) ([]target, error) {
+	if _, ok := SocketPath(t.addr); ok {
+		return []target{t}, nil
+	}
 	if t.host == "" {
 		return []target{t}, nil
 	}

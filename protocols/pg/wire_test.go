@@ -319,15 +319,6 @@ func TestUpstreamDown(t *testing.T) {
 	}
 }
 
-func TestTooManyClients(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.MaxConns = 1 })
-	r.peer(false)
-	p := dial(t, r.addr)
-	if s := show(p.rest(), false); !strings.HasPrefix(s, "E FATAL 53300") {
-		t.Error(s)
-	}
-}
-
 // P14: a client that does not read a large result, and then one that sends a large
 // COPY while the server cannot take it. Both directions at once, in bounded memory.
 func TestBackPressure(t *testing.T) {
