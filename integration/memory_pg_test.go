@@ -24,10 +24,10 @@ import (
 // long reports whether the long versions of tests run (make race-long).
 func long() bool { return os.Getenv("FENCEPROXY_LONG") != "" }
 
-// memory is a value of /proc/PID/status in bytes: VmRSS, or VmHWM, the most that it ever was.
-func (p *proxyProcess) memory(t *testing.T, what string) int {
+// memoryOf is a value of /proc/PID/status in bytes: VmRSS, or VmHWM, the most that it ever was.
+func memoryOf(t *testing.T, p *testenv.Proxy, what string) int {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,9 +44,9 @@ func (p *proxyProcess) memory(t *testing.T, what string) int {
 }
 
 // forget makes VmHWM what VmRSS is now.
-func (p *proxyProcess) forget(t *testing.T) {
+func forget(t *testing.T, p *testenv.Proxy) {
 	t.Helper()
-	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.cmd.Process.Pid), []byte("5"), 0); err != nil {
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.PID()), []byte("5"), 0); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -100,27 +100,26 @@ func TestPostgresMemoryOfMuchData(t *testing.T) {
 	ctx := testenv.Context(t)
 	url, b := redisElections(t)
 	r := newPgResource(t, ctx)
-	// A machine that is busy with this may leave questions to the election backend waiting.
-	p := startProxy(t, url+"\nguard: {permit: 10m}", r.listener())
+	p := testenv.StartProxy(t, url, r.listener())
 	c, _ := lead(t, ctx, b, "e", "a", time.Hour)
 	conn := func() *pgconn.PgConn {
 		t.Helper()
-		return mustConnect(t, ctx, r, p.addr, c).(*pgClient).c.PgConn()
+		return mustConnect(t, ctx, r, p.Addr, c).(*pgClient).c.PgConn()
 	}
 	warm := conn()
 	if _, err := warm.Exec(ctx, "create temp table big (a text)").ReadAll(); err != nil {
 		t.Fatal(err)
 	}
-	idle := p.memory(t, "VmRSS")
+	idle := memoryOf(t, p, "VmRSS")
 	line := append(bytes.Repeat([]byte("x"), 1<<13-1), '\n')
 	rows := size >> 13
 	out := fmt.Sprintf("(select repeat('x', 8191) from generate_series(1, %d))", rows)
 	run := func(name string, do func(t *testing.T)) {
 		t.Run(name, func(t *testing.T) {
-			p.forget(t)
+			forget(t, p)
 			start := time.Now()
 			do(t)
-			over := p.memory(t, "VmHWM") - idle
+			over := memoryOf(t, p, "VmHWM") - idle
 			t.Logf("%d MB in %v; the proxy grew from %d MB by %d MB", size>>20, time.Since(start).Round(10*time.Millisecond), idle>>20, over>>20)
 			if over > most {
 				t.Errorf("the proxy grew by %d MB", over>>20)
@@ -150,7 +149,7 @@ func TestPostgresMemoryOfMuchData(t *testing.T) {
 		if !rr.NextRow() {
 			t.Fatal("no row")
 		}
-		eventually(t, "the server waits for the client", func() bool {
+		testenv.Eventually(t, "the server waits for the client", func() bool {
 			var waits bool
 			if err := r.direct.QueryRow(ctx, "select wait_event = 'ClientWrite' from pg_stat_activity where pid=$1", pid).Scan(&waits); err != nil {
 				t.Fatal(err)
@@ -175,17 +174,13 @@ func TestPostgresMemoryOfMuchData(t *testing.T) {
 			_, err := warm.CopyFrom(ctx, g, "copy big from stdin")
 			done <- err
 		}()
-		select {
-		case <-g.reached:
-		case err := <-done:
-			t.Fatal(err)
-		}
+		<-g.reached
 		if err := syscall.Kill(int(warm.PID()), syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
 		close(g.open)
 		last, same := int64(-1), 0
-		eventually(t, "the client's data waits", func() bool {
+		testenv.Eventually(t, "the client's data waits", func() bool {
 			now := g.passed.Load()
 			if same++; now != last {
 				last, same = now, 0
@@ -212,7 +207,7 @@ func TestPostgresMemoryOfSessions(t *testing.T) {
 	ctx := testenv.Context(t)
 	url, _ := redisElections(t)
 	s := newPgStageOn(t, ctx, "", fmt.Sprintf("max_connections=%d", idle+busy+50))
-	p := startProxy(t, url, (&pgResource{pgStage: s}).listener())
+	p := testenv.StartProxy(t, url, (&pgResource{pgStage: s}).listener())
 
 	connect := func(n int) []*pgx.Conn {
 		t.Helper()
@@ -222,7 +217,7 @@ func TestPostgresMemoryOfSessions(t *testing.T) {
 		for range 8 {
 			wg.Go(func() {
 				for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
-					c, err := (&pgRaced{proxies: [2]string{p.addr}, user: "app"}).connect(ctx, guard.Credential{}, 0)
+					c, err := (&pgRaced{proxies: [2]string{p.Addr}, user: "app"}).connect(ctx, guard.Credential{}, 0)
 					if err == nil {
 						_, err = c.Exec(ctx, "select count(*) from pg_class where relkind = 'r'")
 					}
@@ -242,7 +237,7 @@ func TestPostgresMemoryOfSessions(t *testing.T) {
 		return conns
 	}
 	threads := func() int {
-		all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
+		all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -250,9 +245,9 @@ func TestPostgresMemoryOfSessions(t *testing.T) {
 	}
 	closeAll(connect(20)) // what all share
 	files := threads()
-	before := p.memory(t, "VmRSS")
+	before := memoryOf(t, p, "VmRSS")
 	conns := connect(idle)
-	after := p.memory(t, "VmRSS")
+	after := memoryOf(t, p, "VmRSS")
 	each := (after - before) / idle
 	t.Logf("%d idle sessions: %d kB each (%d MB, then %d MB)", idle, each>>10, before>>20, after>>20)
 	if each > most {
@@ -280,19 +275,19 @@ func TestPostgresMemoryOfSessions(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "they work", func() bool { return done.Load() > int64(busy*50) })
-	with := p.memory(t, "VmRSS")
+	testenv.Eventually(t, "they work", func() bool { return done.Load() > int64(busy*50) })
+	with := memoryOf(t, p, "VmRSS")
 	close(stop)
 	wg.Wait()
 	t.Logf("%d busy sessions more: %d kB each (%d MB)", busy, (with-after)/busy>>10, with>>20)
 
 	closeAll(working)
 	closeAll(conns)
-	eventually(t, "all connections are closed", func() bool { return threads() <= files })
+	testenv.Eventually(t, "all connections are closed", func() bool { return threads() <= files })
 	// Again the same number costs nothing more: nothing was left behind.
 	closeAll(connect(idle))
-	eventually(t, "all connections are closed again", func() bool { return threads() <= files })
-	again := p.memory(t, "VmRSS")
+	testenv.Eventually(t, "all connections are closed again", func() bool { return threads() <= files })
+	again := memoryOf(t, p, "VmRSS")
 	t.Logf("after all have left, and as many came and left again: %d MB", again>>20)
 	if again > with+with/4 {
 		t.Errorf("memory grew from %d MB to %d MB", with>>20, again>>20)

@@ -121,6 +121,9 @@ func (p *Proxy) Start(t testing.TB) {
 	})
 }
 
+// PID is the proxy's process id.
+func (p *Proxy) PID() int { return p.cmd.Process.Pid }
+
 // Signal sends the proxy a signal.
 func (p *Proxy) Signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 
