@@ -223,6 +223,10 @@ func (r *rig) serve(change func(*Config)) {
 		r.t.Fatal(err)
 	}
 	r.addr = l.Addr().String()
+	r.serveOn(srv, l)
+}
+
+func (r *rig) serveOn(srv *Server, l net.Listener) {
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ctx, l) }()
