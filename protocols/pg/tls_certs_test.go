@@ -72,13 +72,14 @@ func TestTLSClientCertificates(t *testing.T) {
 	}
 	// The user that the server takes is the last of several.
 	r.start(&user, nil)
-	s, err := dialRaw(t, r.addr), error(nil)
-	s.send(sslRequest)
-	s.letter()
+	conn := dialRaw(t, r.addr)
+	conn.send(sslRequest)
+	conn.letter()
 	conf := r.trust()
 	o := r.clientTLS(tlsconf.ClientOptions{Mode: tlsconf.Require, Cert: other.Cert, Key: other.Key})
 	conf.GetClientCertificate = o.Config("localhost").GetClientCertificate
-	if s, err = s.tls(conf); err != nil {
+	s, err := conn.tls(conf)
+	if err != nil {
 		t.Fatal(err)
 	}
 	s.send(startPacket(v3, "user", "other", "user", "app", "database", r.db))
