@@ -149,6 +149,22 @@ func TestTLSFallbacks(t *testing.T) {
 			mustExec(t, r.leader(), "TRUNCATE t")
 		}
 	}
+	// A server that first says which protocol it speaks.
+	r.start(nil, &tlsconf.ClientOptions{Mode: tlsconf.Allow})
+	c := dialRaw(t, r.addr)
+	c.send(startPacket(v3|2, "user", "app", "database", r.db, "_pq_.unknown", "x"))
+	for seen := ""; ; {
+		typ, body := c.message()
+		if seen += string(typ); typ == 'E' {
+			t.Errorf("%s: %q", seen, body)
+			break
+		} else if typ == 'Z' {
+			if !strings.HasPrefix(seen, "vR") {
+				t.Error(seen)
+			}
+			break
+		}
+	}
 	r2 := newTLSRig(t, "hostnossl all app 127.0.0.1/32 trust\n")
 	for mode, want := range map[tlsconf.Mode]string{tlsconf.Require: "SSL encryption", tlsconf.Allow: "f", tlsconf.Prefer: "f"} {
 		r2.start(nil, &tlsconf.ClientOptions{Mode: mode})
