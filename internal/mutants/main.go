@@ -111,6 +111,33 @@ var mutants = []mutant{
 	{"nothing but the type of a statement that comes instead of a password", "protocols/pg/core_client.go",
 		"return step{pass: i, write: []byte{typ, 0, 0, 0, 4}, next: stop}", "return step{pass: i + min(len(rest), 1+n), next: stop}",
 		"./protocols/pg", "TestStatementInsteadOfPassword"},
+	{"a session starts read-only, Postgres", "protocols/pg/startup.go",
+		`"-c", "default_transaction_read_only=on")`, `"-c", "work_mem=4MB")`,
+		"./protocols/pg", "TestStartsReadOnly|FuzzStartup"},
+	{"a reader's statement is judged, Postgres", "protocols/pg/core_inspect.go",
+		"case v.Reason != policy.SQLReads:", "case v.Reason != policy.SQLReads && size < 0:",
+		"./protocols/pg", "TestTranscripts|FuzzSession"},
+	{"a verdict is on its own text only, Postgres", "protocols/pg/core_inspect.go",
+		"if c.judged.text != string(text) {", "if c.judged.text == \"\" {",
+		"./protocols/pg", "TestLongTextsAreJudgedByTheShell"},
+	{"no token in a text too long to be read, Postgres", "protocols/pg/core_inspect.go",
+		"case scan(in[5:need])&hintFence != 0:", "case size < 0:",
+		"./protocols/pg", "TestLongTextDoesNotSetATokenUpstream"},
+	{"a reader's group waits for the one before, Postgres", "protocols/pg/core_client.go",
+		"return (c.suspect || !c.isBound) && c.track.state() == willDrain", "return c.suspect && c.track.state() == willDrain",
+		"./protocols/pg", "TestTranscripts|TestEscapes"},
+	{"a session that became read-write is closed, Postgres", "protocols/pg/core_server.go",
+		"if c.readOnly == off && !c.isBound {", "if c.readOnly == off && !c.isBound && false {",
+		"./protocols/pg", "TestTranscripts|TestEscapes"},
+	{"nothing after a FATAL, Postgres", "protocols/pg/core_server.go",
+		"if c.ended {\n\t\t\treturn step{pass: i, drop: len(in) - i, next: read", "if c.ended && false {\n\t\t\treturn step{pass: i, drop: len(in) - i, next: read",
+		"./protocols/pg", "TestTranscripts"},
+	{"replication slots stay as they are", "protocols/pg/replication.go",
+		`third.kind == 'w' && third.text == "TEMPORARY"`, "third.kind != 0",
+		"./protocols/pg", "TestReplicates"},
+	{"replication connections are not bound", "protocols/pg/admit.go",
+		"if s.core.replication {", "if s.core.replication && false {",
+		"./protocols/pg", "TestReplicationIsNotBound"},
 	{"live permit before each forward, Postgres", "protocols/pg/session.go",
 		"if permit != nil && !permit.Live() {", "if permit != nil && !permit.Live() && false {",
 		"./protocols/pg", "TestDeadPermitWithoutNoticeWritesNothing"},
@@ -193,7 +220,7 @@ func try(m mutant) error {
 	switch {
 	case err == nil:
 		return fmt.Errorf("%s in %s passes without it", m.test, m.pkg)
-	case !strings.Contains(string(out), "--- FAIL: Test") && !strings.Contains(string(out), "panic: "):
+	case !strings.Contains(string(out), "--- FAIL: ") && !strings.Contains(string(out), "panic: "):
 		return fmt.Errorf("the test did not run: %s", out)
 	}
 	return nil
