@@ -16,6 +16,7 @@ import (
 	"math/big"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -140,6 +141,11 @@ func TestChannelBinding(t *testing.T) {
 						t.Errorf("%s, channel_binding=%s, %s, wrong password: %s", name, binding, db, wrong)
 					}
 				}
+			}
+		}
+		if c.prefer == refused { // libpq then goes without TLS, where it may
+			if got := psql(t, r.addr, "scram", rightPassword, "d_scram", "sslmode=prefer"); got != in {
+				t.Errorf("%s, sslmode=prefer: %s", name, got)
 			}
 		}
 		// Other methods do not care.
@@ -413,4 +419,40 @@ func selfSigned(t *testing.T, ca *testenv.Authority, alg x509.SignatureAlgorithm
 		}
 	}
 	return c
+}
+
+// Where the server authenticates by certificate or by the operating system's user, it sees
+// the proxy, and refuses in its own words.
+func TestCertificateAndPeerSeeTheProxy(t *testing.T) {
+	r := newScramRig(t)
+	shown := r.ca.Issue("scram", nil, nil)
+	r.serve(func(c *Config) {
+		var err error
+		if c.UpstreamTLS, err = tlsconf.OpenClient(tlsconf.ClientOptions{Mode: tlsconf.VerifyFull, CA: r.ca.CA, Cert: shown.Cert, Key: shown.Key, Protocols: ALPN()}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	direct := fmt.Sprintf("sslmode=verify-full&sslrootcert=%s&sslcert=%s&sslkey=%s", r.ca.CA, shown.Cert, shown.Key)
+	for role, want := range map[string]string{"scram": "in as scram", "md5": `FATAL 28000 certificate authentication failed for user "md5"`} {
+		if got := loginOutcome(t.Context(), r.pg.Addr, direct, role, "", "d_cert"); got != want {
+			t.Errorf("certificate, %s, without the proxy: %s", role, got)
+		}
+		if got := loginOutcome(t.Context(), r.addr, "sslmode=disable", role, "", "d_cert"); got != want {
+			t.Errorf("certificate, %s: %s", role, got)
+		}
+	}
+
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, r.admin, fmt.Sprintf("CREATE ROLE %q LOGIN", me.Username))
+	r.stop()
+	socket := fmt.Sprintf("%s:%d", r.pg.Dir, r.pg.Port())
+	r.serve(func(c *Config) { c.Upstream = socket })
+	for role, want := range map[string]string{me.Username: "in as " + me.Username, "scram": `FATAL 28000 Peer authentication failed for user "scram"`} {
+		if got := loginOutcome(t.Context(), r.addr, "sslmode=disable", role, rightPassword, "d_trust"); got != want {
+			t.Errorf("peer, %s: %s", role, got)
+		}
+	}
 }
