@@ -52,7 +52,10 @@ func decodeKey(s string) (k Key, ok bool) {
 		return k, false
 	}
 	b, err := b64.DecodeString(s)
-	return k, err == nil && copy(k[:], b) == len(k)
+	if err != nil || len(b) != len(k) { // 44 characters without padding are 33 bytes
+		return Key{}, false
+	}
+	return Key(b), true
 }
 
 // sign is HMAC of the parts of an AuthMessage, put together with commas.

@@ -190,6 +190,7 @@ func TestFinalMessages(t *testing.T) {
 		replace(",p=", ",x=y,p="):       ErrProof,
 		replace("p=d", "p=e"):           ErrProof,
 		replace("VQ=", "VR="):           ErrMalformed,
+		replace("VQ=", "VQ0"):           ErrMalformed,
 		replace("VQ=", "VQ"):            ErrMalformed,
 		replace("VQ=", "VQ=,x=y"):       ErrMalformed,
 		replace("VQ=", "VQ=,"):          ErrMalformed,
