@@ -35,7 +35,7 @@ func jdbc(t *testing.T, ctx context.Context) *script {
 	defer compiled.Unlock()
 	if compiled.dir == "" {
 		dir := testenv.SharedDir(t)
-		out, err := exec.CommandContext(ctx, "javac", "-J-XX:TieredStopAtLevel=1", "-cp", jar, "-d", dir, "testdata/jdbc/Client.java").CombinedOutput()
+		out, err := exec.CommandContext(ctx, "javac", "-J-XX:TieredStopAtLevel=1", "-cp", jar, "-d", dir, testdata(t, "jdbc/Client.java")).CombinedOutput()
 		if err != nil {
 			t.Fatalf("javac: %v\n%s", err, out)
 		}

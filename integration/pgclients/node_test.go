@@ -19,10 +19,17 @@ func nodePostgres(t *testing.T) *script {
 	if err != nil {
 		t.Fatalf("%v (make deps installs it)", err)
 	}
-	modules := nodeModules(t)
+	modules, file := nodeModules(t), testdata(t, "node-postgres/client.js")
 	return &script{name: "node-postgres", command: func(ctx context.Context, p place, mode string) *exec.Cmd {
-		cmd := p.command(ctx, bin, "testdata/node-postgres/client.js", mode)
+		cmd := p.command(ctx, bin, file, mode)
 		cmd.Env = append(cmd.Env, "NODE_PATH="+modules)
+		switch {
+		case p.ca != "":
+			cmd.Env = append(cmd.Env, "NODE_EXTRA_CA_CERTS="+p.ca)
+		case p.sslmode == "require":
+			// Its "require" verifies; this is what others mean by it.
+			cmd.Env = append(cmd.Env, "PGSSLMODE=no-verify")
+		}
 		return cmd
 	}}
 }

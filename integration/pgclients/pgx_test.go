@@ -47,7 +47,10 @@ func (b *book) show(what string, got any, err error) {
 
 // dsn is the URL of a place, with its token in a parameter of its own.
 func (p place) dsn(more ...string) string {
-	dsn := fmt.Sprintf("postgres://app@%s/%s?sslmode=disable", p.addr, p.database)
+	dsn := fmt.Sprintf("postgres://app:secret@%s/%s?sslmode=%s", p.addr, p.database, p.mode())
+	if p.ca != "" {
+		dsn += "&sslrootcert=" + p.ca
+	}
 	if p.token != "" {
 		dsn += "&fence.token=" + p.token
 	}

@@ -17,15 +17,12 @@ import (
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
 )
 
-// psqlVaries is what psql prints of ports, process numbers and the time.
-var psqlVaries = regexp.MustCompile(`at port "\d+"|with PID \d+|\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}|lo_(un)?(import|link) \d+`)
+// psqlVaries is what psql prints of ports, process numbers, ciphers and the time.
+var psqlVaries = regexp.MustCompile(`at port "\d+"|with PID \d+|\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}|lo_(un)?(import|link) \d+|cipher: \w+`)
 
 func psql(t *testing.T, ctx context.Context, p place, script string) string {
 	t.Helper()
-	file, err := filepath.Abs(filepath.Join("testdata", "psql", script))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := testdata(t, "psql/"+script)
 	cmd := p.command(ctx, testenv.Tool(t, "psql"), "-X", "-f", file)
 	cmd.Dir = t.TempDir()
 	out, err := cmd.CombinedOutput()

@@ -12,9 +12,9 @@ import (
 // python is a script that needs modules.
 func python(t *testing.T, ctx context.Context, name string, modules ...string) *script {
 	t.Helper()
-	bin := findPython(t, ctx, modules...)
+	bin, file := findPython(t, ctx, modules...), testdata(t, name+"/client.py")
 	return &script{name: name, command: func(ctx context.Context, p place, mode string) *exec.Cmd {
-		cmd := p.command(ctx, bin, "testdata/"+name+"/client.py", mode)
+		cmd := p.command(ctx, bin, file, mode)
 		cmd.Env = append(cmd.Env, "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1")
 		return cmd
 	}}

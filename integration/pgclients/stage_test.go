@@ -1,6 +1,7 @@
 package pgclients
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -47,7 +48,8 @@ func newStage(t *testing.T, ctx context.Context, name string) *stage {
 	return newStageOn(t, ctx, name, testenv.SharedPostgres(t))
 }
 
-func newStageOn(t *testing.T, ctx context.Context, name string, server *servers.Process) *stage {
+// newStageOn is a stage on some server; more are further settings of the listener.
+func newStageOn(t *testing.T, ctx context.Context, name string, server *servers.Process, more ...string) *stage {
 	t.Helper()
 	s := &stage{name: name, server: server, admin: connect(t, ctx, server.DSN(servers.Superuser, "postgres"))}
 	s.install(t, ctx)
@@ -60,8 +62,8 @@ func newStageOn(t *testing.T, ctx context.Context, name string, server *servers.
 	s.elections = b
 	// Nothing is asked between a resignation and the next acquisition, so that a loss
 	// is a takeover every time.
-	s.proxy = testenv.StartProxy(t, url, fmt.Sprintf("protocol: postgres\nupstream: %s\ncontrol: %s\nelection: %s",
-		server.Addr, server.DSN("fenceproxy", "postgres"), name), "guard: {validate_every: 60s, permit: 120s}").Addr
+	s.proxy = testenv.StartProxy(t, url, fmt.Sprintf("protocol: postgres\nupstream: %s\ncontrol: %s\nelection: %s\n%s",
+		server.Addr, server.DSN("fenceproxy", "postgres"), name, strings.Join(more, "\n")), "guard: {validate_every: 60s, permit: 120s}").Addr
 	s.fresh(t, ctx)
 	return s
 }
@@ -73,12 +75,12 @@ func (s *stage) install(t *testing.T, ctx context.Context) {
 	if installed.in[s.server] {
 		return
 	}
-	sql, err := pgfence.InstallSQL(pgfence.InstallOptions{Role: "fenceproxy", Login: true})
+	sql, err := pgfence.InstallSQL(pgfence.InstallOptions{Role: "fenceproxy", Login: true, SCRAM: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.exec(t, ctx, sql)
-	s.exec(t, ctx, "create role app login")
+	s.exec(t, ctx, "create role app login password 'secret'")
 	if installed.in == nil {
 		installed.in = map[*servers.Process]bool{}
 	}
@@ -148,26 +150,40 @@ type place struct {
 	addr     string
 	database string
 	token    string // empty: none
+	sslmode  string // empty: disable
+	ca       string // a file, with sslmode verify-full
 }
 
-func (s *stage) direct() place { return place{s.server.Addr, s.name, ""} }
+func (s *stage) direct() place { return place{addr: s.server.Addr, database: s.name} }
 
-func (s *stage) reader() place { return place{s.proxy, s.name, ""} }
+func (s *stage) reader() place { return place{addr: s.proxy, database: s.name} }
 
-func (s *stage) leader(c guard.Credential) place { return place{s.proxy, s.name, c.Token.Reveal()} }
+func (s *stage) leader(c guard.Credential) place {
+	p := s.reader()
+	p.token = c.Token.Reveal()
+	return p
+}
 
 // env is the environment of a client program. Most read libpq's variables by
 // themselves; FENCE_TOKEN is for those that do not.
 func (p place) env() []string {
 	host, port, _ := net.SplitHostPort(p.addr)
 	env := append(os.Environ(), "PGHOST="+host, "PGPORT="+port, "PGUSER=app", "PGDATABASE="+p.database,
-		"PGSSLMODE=disable", "PGCONNECT_TIMEOUT=60", "LC_ALL=C.UTF-8", "TZ=UTC", "PSQL_HISTORY=/dev/null", "PAGER=cat",
+		"PGSSLMODE="+p.mode(), "PGCONNECT_TIMEOUT=60", "LC_ALL=C.UTF-8", "TZ=UTC", "PSQL_HISTORY=/dev/null", "PAGER=cat",
 		"FENCE_TOKEN="+p.token)
 	if p.token != "" {
 		env = append(env, "PGOPTIONS="+p.options())
 	}
+	if p.sslmode != "" {
+		env = append(env, "PGPASSWORD=secret")
+	}
+	if p.ca != "" {
+		env = append(env, "PGSSLROOTCERT="+p.ca)
+	}
 	return env
 }
+
+func (p place) mode() string { return cmp.Or(p.sslmode, "disable") }
 
 // options is the options parameter that presents the credential.
 func (p place) options() string { return "-c fence.token=" + p.token }
@@ -199,4 +215,18 @@ func (p place) try(ctx context.Context, stdin, bin string, args ...string) (stri
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
+}
+
+// testdata returns the path of a file that a client program reads. Having looked at it, go
+// test notices when it changes.
+func testdata(t *testing.T, name string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

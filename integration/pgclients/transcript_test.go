@@ -104,7 +104,14 @@ func (c *script) transcripts(t *testing.T, ctx context.Context, s *stage, expect
 	}
 	t.Logf("%s refused:\n%s", c.name, refused)
 
-	for line := range strings.Lines(c.run(t, ctx, leader, "ways")) {
+	c.checkWays(t, s, c.run(t, ctx, leader, "ways"))
+}
+
+// checkWays checks that each way to present a token binds.
+func (c *script) checkWays(t *testing.T, s *stage, ways string) {
+	t.Helper()
+	holds(t, "ways", ways, "\nnone: reader\n", "\ndone\n")
+	for line := range strings.Lines(ways) {
 		if line = strings.TrimSpace(line); !strings.HasSuffix(line, ": bound "+s.name) && line != "none: reader" && line != "done" {
 			t.Errorf("ways: %s", line)
 		}

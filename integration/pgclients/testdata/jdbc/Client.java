@@ -69,6 +69,9 @@ public class Client {
   static Connection open(String... properties) throws SQLException {
     Properties p = new Properties();
     p.setProperty("user", System.getenv("PGUSER"));
+    p.setProperty("sslmode", System.getenv("PGSSLMODE"));
+    if (System.getenv("PGPASSWORD") != null) p.setProperty("password", System.getenv("PGPASSWORD"));
+    if (System.getenv("PGSSLROOTCERT") != null) p.setProperty("sslrootcert", System.getenv("PGSSLROOTCERT"));
     if (!TOKEN.isEmpty() && !Arrays.asList(properties).contains("options")) p.setProperty("options", "-c fence.token=" + TOKEN);
     for (int i = 0; i < properties.length; i += 2) {
       if (properties[i + 1].isEmpty()) p.remove(properties[i]);
@@ -185,11 +188,28 @@ public class Client {
     });
     show("large", () -> query(c, "select length(?), md5(?)", "x".repeat(3000000), "y".repeat(3000000)));
     show("large back", () -> query(c, "select repeat('z', 3000000)").length());
+    show("read only", () -> {
+      c.setReadOnly(true);
+      c.setTransactionIsolation(Connection.TRANSACTION_SERIALIZABLE);
+      c.setAutoCommit(false);
+      try {
+        return query(c, "select count(*), current_setting('transaction_isolation'), current_setting('transaction_read_only') from t");
+      } finally {
+        c.rollback();
+        c.setAutoCommit(true);
+        c.setTransactionIsolation(Connection.TRANSACTION_READ_COMMITTED);
+      }
+    });
+    show("schema", () -> c.getSchema() + " " + c.getCatalog() + " " + c.getClientInfo("ApplicationName"));
+    show("valid", () -> c.isValid(10));
+    show("parameter status", () -> c.unwrap(PGConnection.class).getParameterStatus("TimeZone") + c.unwrap(PGConnection.class).getParameterStatus("server_encoding"));
+    // Last: for one cancel the server signals its process twice, and the second may come late.
     show("cancel", () -> {
       try (Statement s = c.createStatement()) {
         Thread t = new Thread(() -> {
-          try {
-            Thread.sleep(200);
+          String asleep = "select 1 from pg_stat_activity where wait_event = 'PgSleep' and pid = ?";
+          try (Connection other = open()) {
+            while (query(other, asleep, c.unwrap(PGConnection.class).getBackendPID()).isEmpty()) {}
             s.cancel();
           } catch (Exception e) {
             System.out.println(e);
@@ -211,21 +231,6 @@ public class Client {
       }
     });
     show("next", () -> query(c, "select 'next'"));
-    show("read only", () -> {
-      c.setReadOnly(true);
-      c.setTransactionIsolation(Connection.TRANSACTION_SERIALIZABLE);
-      c.setAutoCommit(false);
-      try {
-        return query(c, "select count(*), current_setting('transaction_isolation'), current_setting('transaction_read_only') from t");
-      } finally {
-        c.rollback();
-        c.setAutoCommit(true);
-        c.setTransactionIsolation(Connection.TRANSACTION_READ_COMMITTED);
-      }
-    });
-    show("schema", () -> c.getSchema() + " " + c.getCatalog() + " " + c.getClientInfo("ApplicationName"));
-    show("valid", () -> c.isValid(10));
-    show("parameter status", () -> c.unwrap(PGConnection.class).getParameterStatus("TimeZone") + c.unwrap(PGConnection.class).getParameterStatus("server_encoding"));
   }
 
   static void session() throws Exception {

@@ -77,8 +77,8 @@ prepare p (int) as select name from c where id = $1;
 execute p (2);
 deallocate all;
 execute p (2);
-select name from c where id = $1 \bind 7 \g
-update c set n = $1 where id = $2 returning n \bind 12.5 4 \g
+select name from c where id = 7;
+update c set n = 12.5 where id = 4 returning n;
 begin;
 declare x cursor for select id from c order by id;
 fetch 2 from x;

@@ -104,15 +104,6 @@ def reads(conn):
     show("large", lambda: all("select length(%s), md5(%s)", ("x" * 3_000_000, "y" * 3_000_000)))
     show("large back", lambda: len(all("select repeat('z', 3000000)")[0][0]))
 
-    def canceled():
-        timer = threading.Timer(0.2, conn.cancel)
-        timer.start()
-        try:
-            return all("select pg_sleep(600)")
-        finally:
-            timer.join()
-    show("cancel", canceled)
-    show("next", lambda: all("select 'next'"))
     conn.execute("set statement_timeout = 100")
     show("timeout", lambda: all("select pg_sleep(600)"))
     conn.execute("reset statement_timeout")
@@ -126,6 +117,25 @@ def reads(conn):
     show("application_name", lambda: (all("show application_name"), conn.info.parameter_status("application_name")))
     conn.execute("discard all")
     show("application_name", lambda: all("show application_name"))
+
+    # Last: for one cancel the server signals its process twice, and the second may come late.
+    def canceled():
+        t = threading.Thread(target=cancel_sleep, args=(conn,))
+        t.start()
+        try:
+            return all("select pg_sleep(600)")
+        finally:
+            t.join()
+    show("cancel", canceled)
+    show("next", lambda: all("select 'next'"))
+
+
+def cancel_sleep(conn):
+    """Cancels the connection's query once it sleeps."""
+    with psycopg.connect(autocommit=True) as other:
+        while not other.execute("select 1 from pg_stat_activity where pid = %s and wait_event = 'PgSleep'", (conn.info.backend_pid,)).fetchall():
+            pass
+    conn.cancel()
 
 
 def several(conn, q):
@@ -259,8 +269,7 @@ def session():
             cur = await a.execute("select count(*) from t")
             print("async:", await cur.fetchall())
             task = asyncio.create_task(a.execute("select pg_sleep(600)"))
-            await asyncio.sleep(0.2)
-            a.cancel()
+            await asyncio.to_thread(cancel_sleep, a)
             try:
                 await task
             except psycopg.Error as e:
@@ -339,7 +348,7 @@ def ways():
     import urllib.parse
 
     def status(what, conn):
-        print(f"{what}: {conn.execute('show fence.status').fetchone()[0]} {conn.execute('show fence.election').fetchone()[0]}")
+        print(f"{what}: {conn.execute('show fence.status').fetchone()[0]} {conn.execute('show fence.election').fetchone()[0]}".strip())
         conn.close()
 
     status("PGOPTIONS", psycopg.connect())
