@@ -6,6 +6,7 @@ import (
 	"crypto/pbkdf2"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
@@ -13,8 +14,9 @@ import (
 	"strings"
 )
 
-// password answers what the server asks for, with a password that may be wrong.
-func (r *run) password(c *conn, user, password string) error {
+// password answers what the server asks for, with a password that may be wrong. Binding is
+// libpq's channel_binding; empty is prefer.
+func (r *run) password(c *conn, user, password, binding string) error {
 	c.flush()
 	m, err := c.await('R', 1)
 	if err != nil {
@@ -29,16 +31,25 @@ func (r *run) password(c *conn, user, password string) error {
 		outer := md5.Sum(append([]byte(hex.EncodeToString(inner[:])), in.take(4)...))
 		return r.say(c, "p", "md5"+hex.EncodeToString(outer[:])+"\x00")
 	case 10:
-		return r.scram(c, password)
+		return r.scram(c, password, string(m.body[4:]), binding)
 	default:
 		return fmt.Errorf("asked for authentication %d", code)
 	}
 }
 
-// scram is SCRAM-SHA-256 without channel binding.
-func (r *run) scram(c *conn, password string) error {
+// scram is SCRAM-SHA-256 as libpq does it: with channel binding where there is TLS and the
+// server offers it.
+func (r *run) scram(c *conn, password, offered, binding string) error {
+	mechanism, header, bound := "SCRAM-SHA-256", "n,,", []byte(nil)
+	if t, ok := c.c.(*tls.Conn); ok && binding != "disable" {
+		header = "y,,"
+		if strings.Contains(offered, "SCRAM-SHA-256-PLUS\x00") {
+			cert := sha256.Sum256(t.ConnectionState().PeerCertificates[0].Raw)
+			mechanism, header, bound = "SCRAM-SHA-256-PLUS", "p=tls-server-end-point,,", cert[:]
+		}
+	}
 	first := "n=,r=" + rand.Text()
-	if err := r.say(c, "p", "SCRAM-SHA-256\x00"+string(be32(len("n,,"+first)))+"n,,"+first); err != nil {
+	if err := r.say(c, "p", mechanism+"\x00"+string(be32(len(header+first)))+header+first); err != nil {
 		return err
 	}
 	c.flush()
@@ -57,7 +68,7 @@ func (r *run) scram(c *conn, password string) error {
 	}
 	client := mac(key, "Client Key")
 	stored := sha256.Sum256(client)
-	final := "c=biws,r=" + nonce
+	final := "c=" + base64.StdEncoding.EncodeToString(append([]byte(header), bound...)) + ",r=" + nonce
 	signature := mac(stored[:], first+","+server+","+final)
 	for i := range client {
 		client[i] ^= signature[i]

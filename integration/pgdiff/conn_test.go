@@ -1,6 +1,8 @@
 package pgdiff
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -144,6 +146,8 @@ func (c *conn) closed() string {
 		return open
 	case errors.Is(c.over, io.EOF):
 		return "closed"
+	case errors.Is(c.over, io.ErrUnexpectedEOF):
+		return "cut off" // TLS without its own goodbye
 	}
 	return "reset"
 }
@@ -171,6 +175,26 @@ func (c *conn) encryption(name string) error {
 	defer c.mu.Unlock()
 	c.got = append(c.got, message{typ: 'N', bare: true})
 	c.seen = len(c.got)
+	return nil
+}
+
+// tls begins TLS, after a request for it or at once.
+func (c *conn) tls(roots *x509.CertPool, direct bool) error {
+	if !direct {
+		if m, err := c.ask("ssl"); err != nil || m.typ != 'S' {
+			return fmt.Errorf("asked for TLS: %v, %w", m, err)
+		}
+	}
+	// The other side now waits for this one: nothing is read by mistake.
+	_ = c.c.SetReadDeadline(time.Unix(1, 0))
+	c.wg.Wait()
+	_ = c.c.SetDeadline(time.Now().Add(2 * patience))
+	t := tls.Client(c.c, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", NextProtos: []string{"postgresql"}, MinVersion: tls.VersionTLS12})
+	if err := t.Handshake(); err != nil {
+		return err
+	}
+	c.c, c.over = t, nil
+	c.wg.Go(c.read)
 	return nil
 }
 

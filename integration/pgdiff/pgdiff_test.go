@@ -2,6 +2,7 @@ package pgdiff
 
 import (
 	"context"
+	"crypto/x509"
 	"flag"
 	"net"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/internal/servers"
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
 	"github.com/fenceproxy/fenceproxy/protocols/pg"
+	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
 )
 
 var update = flag.Bool("update", false, "rewrite what the servers answer, in testdata")
@@ -57,18 +59,21 @@ CREATE FUNCTION noisy(n int) RETURNS int LANGUAGE plpgsql AS $$
 type stage struct {
 	direct place
 	proxy  map[string]place // by mode
+	tls    map[string]place // the same, with TLS on both legs
 }
 
 func newStage(t *testing.T, v testenv.Version) *stage {
 	t.Helper()
 	ctx := testenv.Context(t)
-	// Nothing is prepared here: a leader may do all that the server lets it do.
+	ca := testenv.NewAuthority(t)
+	cert, own := ca.Issue("server", []string{"127.0.0.1"}, nil), ca.Issue("proxy", []string{"127.0.0.1"}, nil)
+	// Nothing can be prepared here: a leader may do all that the server lets it do.
 	p := testenv.Postgres(t, servers.PostgresOptions{Bin: v.Bin, HBA: hba, Settings: []string{
-		"log_min_messages=fatal", "log_min_error_statement=panic"}})
+		"log_min_messages=fatal", "log_min_error_statement=panic", "ssl_cert_file=" + cert.Cert, "ssl_key_file=" + cert.Key}})
 	root := connect(t, p.DSN(servers.Superuser, "postgres"))
 	exec(t, root, install)
 	exec(t, root, "CREATE DATABASE app")
-	sql, err := pgfence.InstallSQL(pgfence.InstallOptions{Login: true})
+	sql, err := pgfence.InstallSQL(pgfence.InstallOptions{Login: true, SCRAM: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,23 +93,59 @@ func newStage(t *testing.T, v testenv.Version) *stage {
 	}
 	g := guard.New(b, f, guard.Config{})
 	t.Cleanup(g.Close)
-	s := &stage{direct: place{addr: p.Addr, admin: admin}, proxy: make(map[string]place)}
+	roots := x509.NewCertPool()
+	roots.AddCert(ca.Cert)
+	s := &stage{direct: place{addr: p.Addr, admin: admin, roots: roots}, proxy: make(map[string]place), tls: make(map[string]place)}
 	for _, mode := range allModes {
-		c := pg.Config{Upstream: p.Addr, Guard: pg.Admit(g), Binder: f, DefaultElection: "orders"}
+		c := pg.Config{Upstream: p.Addr, Guard: pg.Admit(g), Binder: f, DefaultElection: "orders", Verifiers: f.Verifiers()}
 		if mode == "bytes" {
 			c.Buffer = 1 // the least there is
 		}
-		srv, err := pg.New(c)
+		with := place{proxy: true, admin: admin, token: got.Token.Reveal(), roots: roots}
+		with.addr = serve(t, c, mode == "bytes")
+		s.proxy[mode] = with
+		if c.TLS, err = tlsconf.OpenServer(tlsconf.ServerOptions{Cert: own.Cert, Key: own.Key, Protocols: pg.ALPN()}); err != nil {
+			t.Fatal(err)
+		}
+		c.UpstreamTLS, err = tlsconf.OpenClient(tlsconf.ClientOptions{Mode: tlsconf.VerifyFull, CA: ca.CA, Protocols: pg.ALPN()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.proxy[mode] = place{addr: serve(t, srv, mode == "bytes"), proxy: true, admin: admin, token: got.Token.Reveal()}
+		with.addr = serve(t, c, mode == "bytes")
+		s.tls[mode] = with
 	}
 	return s
 }
 
-func serve(t *testing.T, srv *pg.Server, bytewise bool) string {
+// beginTLS makes the server offer TLS. Cases that need that come last.
+func (st *stage) beginTLS(t *testing.T) {
 	t.Helper()
+	exec(t, st.direct.admin, "ALTER SYSTEM SET ssl = on")
+	exec(t, st.direct.admin, "SELECT pg_reload_conf()")
+	for deadline := time.Now().Add(patience); ; {
+		c, err := dial(st.direct.addr, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := c.ask("ssl")
+		c.close()
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case m.typ == 'S':
+			return
+		case time.Now().After(deadline):
+			t.Fatal("the server does not offer TLS")
+		}
+	}
+}
+
+func serve(t *testing.T, c pg.Config, bytewise bool) string {
+	t.Helper()
+	srv, err := pg.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -158,6 +199,15 @@ func TestAsTheServer(t *testing.T) {
 		}
 		scripts[file], answers[file] = s, make(map[answer]string)
 	}
+	slices.SortStableFunc(files, func(a, b string) int {
+		switch {
+		case scripts[a].tls == scripts[b].tls:
+			return 0
+		case scripts[a].tls:
+			return 1
+		}
+		return -1
+	})
 	var mu sync.Mutex
 	// Not all versions at once: there are servers enough on this machine.
 	t.Run("on", func(t *testing.T) {
@@ -165,8 +215,13 @@ func TestAsTheServer(t *testing.T) {
 			t.Run(v.String(), func(t *testing.T) {
 				t.Parallel()
 				st := newStage(t, v)
+				begun := false
 				for _, file := range files {
 					if s := scripts[file]; slices.Contains(s.versions, v.Major) {
+						if s.tls && !begun {
+							st.beginTLS(t)
+							begun = true
+						}
 						t.Run(strings.TrimSuffix(filepath.Base(file), ".pg"), func(t *testing.T) {
 							for _, as := range s.as {
 								for a, text := range st.compare(t, s, as, v.Major) {
@@ -220,7 +275,11 @@ func (st *stage) compare(t *testing.T, s *script, as string, version int) map[an
 	}
 	want := direct
 	for _, mode := range s.modes {
-		x := follow(st.proxy[mode], mode)
+		proxy := st.proxy[mode]
+		if s.tls {
+			proxy = st.tls[mode]
+		}
+		x := follow(proxy, mode)
 		if s.differs != "" && want == direct {
 			if x.bytes() == direct.bytes() {
 				t.Errorf("%s: the case says that the proxy differs, and it does not", as)

@@ -2,6 +2,7 @@ package pgdiff
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ type place struct {
 	proxy bool
 	admin *pgx.Conn // the superuser's, straight to the server
 	token string    // the live one
+	roots *x509.CertPool
 }
 
 // A run is one script being followed.
@@ -127,7 +129,10 @@ func (r *run) step(ctx context.Context, st step) error {
 	case "ssl", "gss":
 		return c.encryption(st.verb)
 	case "password":
-		return r.password(c, r.user, arg(0))
+		return r.password(c, r.user, arg(0), arg(1))
+	case "tls":
+		c.flush()
+		return c.tls(r.roots, arg(0) == "direct")
 	case "bind":
 		if err := r.say(c, "Q", "SET fence.token='"+map[bool]string{true: r.token, false: "[token]"}[r.proxy]+"'"); err != nil {
 			return err
@@ -261,6 +266,10 @@ func (r *run) cancel(name, how string) error {
 	switch how {
 	case "ssl", "gss":
 		if err := r.now.encryption(how); err != nil {
+			return err
+		}
+	case "tls":
+		if err := r.now.tls(r.roots, false); err != nil {
 			return err
 		}
 	case "wrong":

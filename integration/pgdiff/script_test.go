@@ -17,12 +17,14 @@ import (
 //	modes written joined bytes  only these
 //	differs text                the proxy's answer differs on purpose, and why
 //	loose text                  the server's answer is not always the same, and why: not pinned
+//	with tls                    with TLS on both legs, which this side may ask for
 //	settings                    pin what is reported at start-up, too
 //
 //	login [name=value …]        a start-up packet, and await Z
 //	start V [name=value …]      a start-up packet of protocol version V, such as 3.2
 //	ssl, gss                    a request for encryption, and await its answer
-//	password text               answer what the server asks for
+//	tls [direct]                TLS, after a request for it or at once
+//	password text [disable]     answer what the server asks for; with no channel binding
 //	bind                        present the token by SET
 //	> message                   see encode in message_test.go
 //	raw hex                     bytes
@@ -33,7 +35,8 @@ import (
 //	busy NAME                   wait until a connection's server process runs a statement
 //	terminate NAME              the superuser ends a connection's server process
 //	notify CHANNEL text         the superuser notifies
-//	cancel NAME [ssl|gss|wrong] a CancelRequest on a socket of its own, until that closes
+//	cancel NAME [how]           a CancelRequest on a socket of its own, until that closes; how
+//	                            is ssl, gss or tls before it, or a key that is wrong, long or short
 //
 // Text in double quotes may hold {{x*1000}}: a thousand times x. What follows "----" is
 // what was answered.
@@ -47,6 +50,7 @@ type script struct {
 	differs  string
 	loose    string
 	settings bool
+	tls      bool
 	answers  map[string]string // by key, see keys
 }
 
@@ -109,6 +113,9 @@ func (s *script) readLine(line string) error {
 		return nil
 	case "differs":
 		s.differs = rest
+		return nil
+	case "with":
+		s.tls = rest == "tls"
 		return nil
 	case "settings":
 		s.settings = true

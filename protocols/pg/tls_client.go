@@ -83,7 +83,7 @@ func (r *rewound) CloseWrite() error {
 // begin reads a client's first packet, answering requests for encryption, and returns
 // it with the connection that the session goes on with. It reads not one byte more.
 func (s *Server) begin(client net.Conn) (net.Conn, []byte, error) {
-	ssl, gss := false, false // asked already, or in TLS: no more such requests then
+	ssl, gss, inTLS := false, false, false // the first two: no more such requests
 	for first := true; ; first = false {
 		var head [4]byte
 		if _, err := io.ReadFull(client, head[:]); err != nil {
@@ -97,7 +97,7 @@ func (s *Server) begin(client net.Conn) (net.Conn, []byte, error) {
 			if err != nil {
 				return client, nil, err
 			}
-			client, ssl, gss = t, true, true
+			client, inTLS = t, true // it may ask still; the answer is no
 			if t.ConnectionState().NegotiatedProtocol != alpn {
 				return client, nil, errNoALPN
 			}
@@ -112,7 +112,7 @@ func (s *Server) begin(client net.Conn) (net.Conn, []byte, error) {
 		switch {
 		case code == codeSSL && !ssl:
 			ssl = true
-			if s.offersTLS(client) {
+			if !inTLS && s.offersTLS(client) {
 				answer = 'S'
 			}
 		case code == codeGSS && !gss:
@@ -128,7 +128,7 @@ func (s *Server) begin(client net.Conn) (net.Conn, []byte, error) {
 			if err != nil {
 				return client, nil, err
 			}
-			client, gss = t, true
+			client, gss, inTLS = t, true, true
 		}
 	}
 }
