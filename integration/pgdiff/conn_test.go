@@ -198,12 +198,23 @@ func (c *conn) tls(roots *x509.CertPool, direct bool) error {
 	return nil
 }
 
+// hasty asks for encryption in one packet with what is sent next.
+func (c *conn) hasty(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bare++
+	c.pending = append(c.pending, 0, 0, 0, 8, 4, 210, 22, encryptions[name])
+}
+
+// encryptions are the last bytes of the requests.
+var encryptions = map[string]byte{"ssl": 47, "gss": 48}
+
 // ask sends a request for encryption and returns its answer.
 func (c *conn) ask(name string) (message, error) {
 	c.mu.Lock()
 	c.bare++
 	c.mu.Unlock()
-	if _, err := c.c.Write([]byte{0, 0, 0, 8, 4, 210, 22, map[string]byte{"ssl": 47, "gss": 48}[name]}); err != nil {
+	if _, err := c.c.Write([]byte{0, 0, 0, 8, 4, 210, 22, encryptions[name]}); err != nil {
 		return message{}, err
 	}
 	return c.await(0, 1)

@@ -126,6 +126,8 @@ func (r *run) step(ctx context.Context, st step) error {
 		return err
 	case "start":
 		return r.start(arg(0), args[1:])
+	case "hasty":
+		c.hasty(arg(0))
 	case "ssl", "gss":
 		return c.encryption(st.verb)
 	case "password":

@@ -23,6 +23,7 @@ import (
 //	login [name=value …]        a start-up packet, and await Z
 //	start V [name=value …]      a start-up packet of protocol version V, such as 3.2
 //	ssl, gss                    a request for encryption, and await its answer
+//	hasty ssl|gss               one that does not wait for its answer
 //	tls [direct]                TLS, after a request for it or at once
 //	password text [disable]     answer what the server asks for; with no channel binding
 //	bind                        present the token by SET

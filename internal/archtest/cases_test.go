@@ -50,3 +50,28 @@ func TestNamedCasesExist(t *testing.T) {
 		}
 	}
 }
+
+// The cases that docs/postgres-cases.md names are there.
+func TestPostgresCasesExist(t *testing.T) {
+	root := filepath.Join("..", "..")
+	text, err := os.ReadFile(filepath.Join(root, "docs", "postgres-cases.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 1; n <= 18; n++ {
+		row := regexp.MustCompile(`(?m)^\| \*\*P` + strconv.Itoa(n) + `\*\* .*\| (.+) \|$`).FindSubmatch(text)
+		if row == nil {
+			t.Errorf("no row for P%d", n)
+			continue
+		}
+		files := regexp.MustCompile("`([a-z]\\w*)`").FindAllSubmatch(row[1], -1)
+		if len(files) == 0 && n != 14 {
+			t.Errorf("P%d has no file", n)
+		}
+		for _, f := range files {
+			if _, err := os.Stat(filepath.Join(root, "integration", "pgdiff", "testdata", string(f[1])+".pg")); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
