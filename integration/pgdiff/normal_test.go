@@ -31,14 +31,6 @@ var normalisations = []struct {
 		}
 		return m, true
 	}},
-	{"errors name processes in their texts", func(s *side, m message) (message, bool) {
-		if m.typ == 'E' || m.typ == 'N' {
-			for pid, at := range s.pids {
-				m.body = bytes.ReplaceAll(m.body, fmt.Appendf(nil, "%d", pid), fmt.Appendf(nil, "<process %d>", at))
-			}
-		}
-		return m, true
-	}},
 	{"MD5 and SCRAM send random salts, nonces and proofs; their form is compared", func(_ *side, m message) (message, bool) {
 		if m.typ != 'R' || len(m.body) < 4 {
 			return m, true

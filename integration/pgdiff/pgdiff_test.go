@@ -69,7 +69,7 @@ func newStage(t *testing.T, v testenv.Version) *stage {
 	cert, own := ca.Issue("server", []string{"127.0.0.1"}, nil), ca.Issue("proxy", []string{"127.0.0.1"}, nil)
 	// Nothing can be prepared here: a leader may do all that the server lets it do.
 	p := testenv.Postgres(t, servers.PostgresOptions{Bin: v.Bin, HBA: hba, Settings: []string{
-		"log_min_messages=fatal", "log_min_error_statement=panic", "ssl_cert_file=" + cert.Cert, "ssl_key_file=" + cert.Key}})
+		"log_min_messages=panic", "ssl_cert_file=" + cert.Cert, "ssl_key_file=" + cert.Key}})
 	root := connect(t, p.DSN(servers.Superuser, "postgres"))
 	exec(t, root, install)
 	exec(t, root, "CREATE DATABASE app")
