@@ -10,25 +10,51 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// A lane is a client of go-redis that has at most one connection, and a way to cut it.
+// A lane is one connection, made by its first call, and a way to cut it. Nobody but its
+// call looks at used.
 type lane struct {
-	client *goredis.Client
-	dials  *sync.WaitGroup
-	wasCut chan struct{} // closed by cut
+	client  *goredis.Client
+	conn    *goredis.Conn // the client's one
+	maxIdle time.Duration // how long it may be idle, and be altogether; 0 for ever
+	maxLife time.Duration
+	dials   *sync.WaitGroup
+	wasCut  chan struct{} // closed by cut
+
+	made, used time.Time
 
 	mu   sync.Mutex
 	gone bool
-	end  func() // closes the connection, or gives up making it; nil before the first
+	end  func()   // closes the connection, or gives up making it; nil before the first
+	raw  net.Conn // nil before it is made
 }
 
 func newLane(o *goredis.Options, dials *sync.WaitGroup) *lane {
-	l := &lane{dials: dials, wasCut: make(chan struct{})}
+	l := &lane{maxIdle: o.ConnMaxIdleTime, maxLife: o.ConnMaxLifetime, dials: dials, wasCut: make(chan struct{}), made: time.Now()}
+	if l.maxIdle == 0 {
+		l.maxIdle = 30 * time.Minute // go-redis's default
+	}
 	own := *o
 	own.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		return l.dial(ctx, o.Dialer, network, addr)
 	}
 	l.client = goredis.NewClient(&own)
+	l.conn = l.client.Conn()
 	return l
+}
+
+// good reports whether a lane may be used, or used again: the server has not closed it,
+// nor said anything unasked, and it is not too old.
+func (l *lane) good() bool {
+	if l.used.IsZero() {
+		return true
+	}
+	now := time.Now()
+	if l.maxIdle > 0 && now.Sub(l.used) > l.maxIdle || l.maxLife > 0 && now.Sub(l.made) > l.maxLife {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.gone && quiet(l.raw)
 }
 
 type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -75,7 +101,7 @@ func (l *lane) dial(ctx context.Context, next dialFunc, network, addr string) (n
 		_ = raw.Close()
 		return nil, net.ErrClosed
 	}
-	l.end = func() { _ = raw.Close() }
+	l.end, l.raw = func() { _ = raw.Close() }, raw
 	return c, nil
 }
 

@@ -2,9 +2,9 @@ package redis
 
 import (
 	"context"
-	"errors"
 	"runtime"
 	"sync"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -60,8 +60,8 @@ func newLanes(o *goredis.Options) *lanes {
 	return s
 }
 
-// run makes a call on a lane of its own. It returns when the context ends or the backend is
-// closed, whatever the server does; what the call was waiting for is then never read.
+// run makes a call on a lane of its own. It returns when the context ends or the backend
+// is closed, whatever the server does; what the call was waiting for is then never read.
 func (s *lanes) run(ctx context.Context, c call) ([]any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func (s *lanes) run(ctx context.Context, c call) ([]any, error) {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, l.cut)
-	reply, err := c.on(ctx, l.client).Slice()
+	reply, err := c.on(ctx, l.conn).Slice()
 	whole := stop()
 	if !whole {
 		<-l.wasCut // the context's goroutine is through
@@ -79,20 +79,15 @@ func (s *lanes) run(ctx context.Context, c call) ([]any, error) {
 			err = ctx.Err() // whatever the cut looked like from inside
 		}
 	}
-	if closed := s.give(l, whole && (err == nil || isReply(err))); closed && err != nil {
+	closed := s.put(l, whole && err == nil)
+	<-s.turns
+	if closed && err != nil {
 		return nil, election.ErrClosed
 	}
 	return reply, err
 }
 
-// isReply reports whether the server said so itself, after which the connection is as
-// good as before.
-func isReply(err error) bool {
-	var e goredis.Error
-	return errors.As(err, &e)
-}
-
-// take waits for a turn, and takes an idle lane or makes one.
+// take waits for a turn, and takes an idle lane that is still good or makes one.
 func (s *lanes) take(ctx context.Context) (*lane, error) {
 	select {
 	case s.turns <- struct{}{}:
@@ -105,13 +100,26 @@ func (s *lanes) take(ctx context.Context) (*lane, error) {
 			return nil, election.ErrClosed
 		}
 	}
+	for {
+		l := s.pop()
+		if l == nil {
+			<-s.turns
+			return nil, election.ErrClosed
+		}
+		if l.good() {
+			return l, nil
+		}
+		s.put(l, false)
+	}
+}
+
+// pop takes an idle lane or makes one; it returns nil when the backend is closed.
+func (s *lanes) pop() (l *lane) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		<-s.turns
-		return nil, election.ErrClosed
+		return nil
 	}
-	var l *lane
 	if n := len(s.idle); n > 0 {
 		l, s.idle[n-1] = s.idle[n-1], nil
 		s.idle = s.idle[:n-1]
@@ -120,16 +128,17 @@ func (s *lanes) take(ctx context.Context) (*lane, error) {
 		s.all[l] = struct{}{}
 	}
 	s.under.Add(1)
-	return l, nil
+	return l
 }
 
-// give ends what take began, and reports whether the backend is closed. Safety: a lane
-// that was cut, or whose call failed, is not used again, for the answer of that call may
-// still arrive on it.
-func (s *lanes) give(l *lane, good bool) (closed bool) {
+// put ends what pop began, and reports whether the backend is closed. Safety: a lane that
+// was cut, or whose call failed, is not used again, for the answer of that call may still
+// arrive on it.
+func (s *lanes) put(l *lane, good bool) (closed bool) {
 	s.mu.Lock()
 	keep := good && !s.closed && len(s.idle) < s.maxIdle
 	if keep {
+		l.used = time.Now()
 		s.idle = append(s.idle, l)
 	} else {
 		delete(s.all, l)
@@ -139,7 +148,6 @@ func (s *lanes) give(l *lane, good bool) (closed bool) {
 	if !keep {
 		l.discard()
 	}
-	<-s.turns
 	s.under.Done()
 	return closed
 }

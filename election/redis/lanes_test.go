@@ -353,7 +353,8 @@ func TestLanesAreKept(t *testing.T) {
 		taken = append(taken, l)
 	}
 	for _, l := range taken {
-		s.give(l, true)
+		s.put(l, true)
+		<-s.turns
 	}
 	if len(s.idle) != 2 || len(s.all) != 2 {
 		t.Errorf("%d idle of %d, wanted 2", len(s.idle), len(s.all))

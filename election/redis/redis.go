@@ -85,6 +85,10 @@ func Open(server *goredis.Options, o Options) *Backend {
 		}
 		s.TLSConfig = c
 	}
+	if s.StreamingCredentialsProvider != nil {
+		// go-redis logs in anew on connections that are back in its pool; a lane's never is.
+		return newShared(goredis.NewClient(&s), o)
+	}
 	s.Dialer = dialer(&s)
 	return &Backend{server: newLanes(&s), scripts: newScripts(o)}
 }

@@ -31,7 +31,7 @@ func OpenCluster(cluster *goredis.ClusterOptions, o Options) *Backend {
 		s.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	}
 	s.TLSConfig = o.tls(s.TLSConfig)
-	return newGroup(goredis.NewClusterClient(&s), o)
+	return newShared(goredis.NewClusterClient(&s), o)
 }
 
 // OpenSentinel returns a backend on a client of its own, which Close closes, for the
@@ -46,10 +46,11 @@ func OpenSentinel(sentinel *goredis.FailoverOptions, o Options) *Backend {
 		s.DialerRetries = 1
 	}
 	s.TLSConfig = o.tls(s.TLSConfig)
-	return newGroup(goredis.NewFailoverClient(&s), o)
+	return newShared(goredis.NewFailoverClient(&s), o)
 }
 
-func newGroup(client goredis.UniversalClient, o Options) *Backend {
+// newShared returns a backend on a client that was made here.
+func newShared(client goredis.UniversalClient, o Options) *Backend {
 	return &Backend{server: &shared{client: client, own: true}, scripts: newScripts(o)}
 }
 
