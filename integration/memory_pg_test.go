@@ -100,7 +100,8 @@ func TestPostgresMemoryOfMuchData(t *testing.T) {
 	ctx := testenv.Context(t)
 	url, b := redisElections(t)
 	r := newPgResource(t, ctx)
-	p := testenv.StartProxy(t, url, r.listener())
+	// A machine that is busy with this may leave questions to the election backend waiting.
+	p := testenv.StartProxy(t, url, r.listener(), "guard: {permit: 10m}")
 	c, _ := lead(t, ctx, b, "e", "a", time.Hour)
 	conn := func() *pgconn.PgConn {
 		t.Helper()

@@ -9,7 +9,9 @@ import (
 )
 
 // unanswered says whether a TCP connection waits for its peer to confirm what it sent, and
-// how long ago the peer last confirmed anything.
+// how long ago the peer last confirmed anything. A peer that is there and takes nothing
+// confirms that each time it is asked whether it will: then nothing is unanswered, though
+// something is on its way.
 func unanswered(c net.Conn) (waits bool, confirmed time.Duration) {
 	s, ok := socket(c).(syscall.Conn)
 	if !ok {
@@ -25,5 +27,6 @@ func unanswered(c net.Conn) (waits bool, confirmed time.Duration) {
 	}); cerr != nil || err != nil {
 		return false, 0
 	}
-	return info.Unacked > 0 || info.Probes > 0, time.Duration(info.Last_ack_recv) * time.Millisecond
+	waits = info.Unacked > 0 && info.Last_data_sent < info.Last_ack_recv || info.Probes > 1
+	return waits, time.Duration(info.Last_ack_recv) * time.Millisecond
 }

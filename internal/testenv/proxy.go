@@ -91,6 +91,20 @@ func StartProxy(t testing.TB, elections, listener string, sections ...string) *P
 	return p
 }
 
+// Check is what fenceproxy check says of the proxy's configuration.
+func (p *Proxy) Check(t testing.TB) string {
+	t.Helper()
+	bin, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(Context(t), bin, "check", "-c", p.config, "--timeout", "5s").CombinedOutput()
+	if len(out) == 0 {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
 // Start runs the proxy again after Kill, with the same configuration and address.
 func (p *Proxy) Start(t testing.TB) {
 	t.Helper()
