@@ -45,6 +45,15 @@ func (l *lab) extend() {
 	}
 }
 
+// prepareFunctions readies the lab for the calls of the functions' table.
+func (l *lab) prepareFunctions() {
+	l.t.Helper()
+	l.extend()
+	for sql := range strings.SplitSeq(functionsSchema, ";\n") {
+		l.exec(l.admin, sql)
+	}
+}
+
 // Every volatile function that comes with a server was looked at: the table says what it
 // does, and policy and servers say to its calls what the table says.
 func TestSQLFunctions(t *testing.T) {
@@ -70,10 +79,7 @@ func TestSQLFunctions(t *testing.T) {
 		}
 	}
 	table.prepare = func(t *testing.T, l *lab) {
-		l.extend()
-		for sql := range strings.SplitSeq(functionsSchema, ";\n") {
-			l.exec(l.admin, sql)
-		}
+		l.prepareFunctions()
 		rows, err := l.admin.Query(t.Context(), `SELECT DISTINCT p.proname, coalesce(e.extname, 'the server') FROM pg_proc p
 			LEFT JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e' LEFT JOIN pg_extension e ON e.oid = d.refobjid
 			WHERE provolatile = 'v' AND (p.oid < 16384 OR e.oid IS NOT NULL)`)

@@ -29,6 +29,7 @@ type lab struct {
 	admin   *pgx.Conn
 	ear     *pgx.Conn // listens on channel a
 	heard   int
+	hears   bool // a notification is expected, whatever the statement looks like
 
 	readers map[string]*pgx.Conn // sessions without a token, by user
 
@@ -368,7 +369,7 @@ func (l *lab) try(c *pgx.Conn, sql string, bare bool) outcome {
 	}
 	note(l.look())
 	// Who notifies takes a transaction number.
-	if o.effects["xid"] && strings.Contains(strings.ToLower(sql), "notify") {
+	if o.effects["xid"] && (l.hears || strings.Contains(strings.ToLower(sql), "notify")) {
 		heard := l.heard
 		if l.listen(); l.heard != heard {
 			o.effects["notify"] = true

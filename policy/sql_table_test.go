@@ -201,11 +201,11 @@ func (c *sqlCase) plain(t *testing.T, results []string) {
 func (l *lab) both(t *testing.T, c *sqlCase, want string) string {
 	t.Helper()
 	for try, last := 0, ""; ; try++ {
-		super := l.once(t, c, "postgres")
+		super := l.once(t, c, c.attr["pre"], "postgres")
 		got := super
 		// Who may do everything was told that it is read-only: anybody is.
 		if super != "25006" && super != "42601" {
-			if app := l.once(t, c, "app"); app != super {
+			if app := l.once(t, c, c.attr["pre"], "app"); app != super {
 				got += " / app: " + app
 			}
 		}
@@ -216,7 +216,7 @@ func (l *lab) both(t *testing.T, c *sqlCase, want string) string {
 	}
 }
 
-func (l *lab) once(t *testing.T, c *sqlCase, user string) string {
+func (l *lab) once(t *testing.T, c *sqlCase, pre, user string) string {
 	t.Helper()
 	if setup := c.attr["setup"]; setup != "" {
 		l.exec(l.admin, setup)
@@ -227,7 +227,7 @@ func (l *lab) once(t *testing.T, c *sqlCase, user string) string {
 		r = l.reader(user)
 		l.readers[user] = r
 	}
-	if pre := c.attr["pre"]; pre != "" {
+	if pre != "" {
 		l.exec(r, pre)
 	}
 	o := l.try(r, l.fill(c.sql), c.has("bare"))
