@@ -119,7 +119,7 @@ func (s *SQL) Inspect(text []byte) SQLVerdict {
 	v := s.inspect(text)
 	// A text that may hold a token is never kept.
 	if v.Fence == FenceUnused && v.Reason < SQLUnparsed && !containsFold(text, "fence") {
-		s.cache.put(string(text), v)
+		s.cache.put(text, v)
 	}
 	return v
 }

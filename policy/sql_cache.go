@@ -4,53 +4,73 @@ import "sync"
 
 // sqlCache remembers verdicts by the statement's text in two generations: when the
 // young one is full it becomes the old one, whose entries are forgotten unless they
-// are asked for again.
+// are asked for again. Texts are compared whole, so two never share a verdict.
 type sqlCache struct {
 	mu         sync.RWMutex
-	young, old map[string]SQLVerdict
-	bytes      int // of the keys of young
-	limit      int // of bytes
+	young, old map[string]*remembered
+	bytes      int // of young
+	limit      int // of bytes, for each generation
 }
 
-// Texts longer than this are not remembered.
-const maxCachedText = 8 << 10
+type remembered struct {
+	text    string // the key, so that moving it takes no copy
+	verdict SQLVerdict
+}
 
-// entryCost is what an entry takes beside its text, roughly.
-const entryCost = 160
+const (
+	// Texts longer than this are not remembered.
+	maxCachedText = 8 << 10
+	// entryCost is what an entry takes beside its text: itself, its place in the map,
+	// which may be half empty, and what the allocator rounds up.
+	entryCost = 224
+)
+
+// cost is what an entry takes in memory, at most.
+func cost(text string) int { return len(text) + len(text)/4 + entryCost }
 
 func (c *sqlCache) get(text []byte) (SQLVerdict, bool) {
 	if len(text) > maxCachedText {
 		return SQLVerdict{}, false
 	}
 	c.mu.RLock()
-	v, ok := c.young[string(text)]
-	inOld := false
-	if !ok {
-		v, inOld = c.old[string(text)]
+	e := c.young[string(text)]
+	fresh := e != nil
+	if !fresh {
+		e = c.old[string(text)]
 	}
 	c.mu.RUnlock()
-	if inOld {
-		c.put(string(text), v)
+	if e == nil {
+		return SQLVerdict{}, false
 	}
-	return v, ok || inOld
+	if !fresh {
+		c.keep(e)
+	}
+	return e.verdict, true
 }
 
-func (c *sqlCache) put(text string, v SQLVerdict) {
-	if len(text) > maxCachedText {
-		return
+// put remembers a verdict under a copy of text.
+func (c *sqlCache) put(text []byte, v SQLVerdict) {
+	if len(text) <= maxCachedText {
+		c.keep(&remembered{string(text), v})
 	}
+}
+
+func (c *sqlCache) keep(e *remembered) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.young == nil {
-		c.young = make(map[string]SQLVerdict)
-	}
-	if _, ok := c.young[text]; ok {
+	if _, ok := c.young[e.text]; ok {
 		return
 	}
-	c.bytes += len(text) + entryCost
-	if c.bytes > c.limit {
-		c.old, c.young = c.young, make(map[string]SQLVerdict)
-		c.bytes = len(text) + entryCost
+	n := cost(e.text)
+	if c.bytes+n > c.limit {
+		if n > c.limit {
+			return
+		}
+		c.old, c.young, c.bytes = c.young, nil, 0
 	}
-	c.young[text] = v
+	if c.young == nil {
+		c.young = make(map[string]*remembered)
+	}
+	c.bytes += n
+	c.young[e.text] = e
 }

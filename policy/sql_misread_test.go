@@ -42,7 +42,7 @@ const acts = "NOTIFY a"
 // A text that the policy takes for a read is one to the server: what it sees as a literal,
 // a name or a comment, the server does not run.
 func TestSQLMisreadsNothing(t *testing.T) {
-	many := 300
+	many := 200
 	if os.Getenv("FENCEPROXY_LONG") != "" {
 		many = 30_000
 	}
@@ -53,7 +53,7 @@ func TestSQLMisreadsNothing(t *testing.T) {
 				l.exec(l.admin, fmt.Sprintf("CREATE DATABASE extra_%s ENCODING '%s' TEMPLATE template0", database, database))
 				for _, encoding := range clients {
 					texts := readsWith(rand.New(rand.NewPCG(uint64(i), uint64(len(encoding)))), encoding, many)
-					if ran := l.harmless("extra_"+strings.ToLower(database), encoding, texts); ran < many/4 {
+					if ran := l.harmless("extra_"+strings.ToLower(database), encoding, texts); ran < many/6 {
 						t.Errorf("%s in a database of %s: only %d of %d texts succeeded", encoding, database, ran, many)
 					}
 				}
@@ -68,9 +68,14 @@ func readsWith(r *rand.Rand, encoding string, many int) []string {
 	s := policy.NewSQL(1)
 	var texts []string
 	all := append(append(pieces[:len(pieces):len(pieces)], bites[encoding]...), bites[encoding]...)
+	holds := around[:len(around):len(around)]
+	for _, bite := range bites[encoding] {
+		tag := "$" + bite + "$" // which tags are equal the server may see otherwise
+		all, holds = append(all, tag, tag), append(holds, [2]string{"SELECT " + tag, tag})
+	}
 	for len(texts) < many {
 		var b strings.Builder
-		hold := around[r.IntN(len(around))]
+		hold := holds[r.IntN(len(holds))]
 		b.WriteString(hold[0])
 		for range r.IntN(12) {
 			b.WriteString(all[r.IntN(len(all))])

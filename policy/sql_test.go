@@ -217,20 +217,6 @@ func TestSQLForeignTags(t *testing.T) {
 	}
 }
 
-func TestSQLCacheForgets(t *testing.T) {
-	s := NewSQL(64 << 10)
-	for i := range 5000 {
-		s.Inspect(fmt.Appendf(nil, "SELECT %d", i))
-	}
-	if n := len(s.cache.young) + len(s.cache.old); n == 0 || n > 64<<10/entryCost {
-		t.Errorf("%d entries", n)
-	}
-	hot := []byte("SELECT 4999")
-	if n := testing.AllocsPerRun(100, func() { s.Inspect(hot) }); n != 0 {
-		t.Errorf("a hit allocates %v times", n)
-	}
-}
-
 func FuzzSQL(f *testing.F) {
 	for _, s := range []string{"SELECT 1", "SET fence.token='x'", "BEGIN READ WRITE", "SELECT U&'\\0041'", "\xff"} {
 		f.Add([]byte(s))
