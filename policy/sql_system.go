@@ -2,8 +2,10 @@ package policy
 
 // readingSystem are the functions pg_… that only report: of the server, 14 to 18, and of
 // the modules that come with it. A name is here because somebody looked at it; a function
-// that a later server brings is refused until somebody has.
+// that a later server brings is refused until somebody has. pg_advisory_unlock_all is for
+// the pools that send it when a session is given back: it lets go of what is the session's.
 var readingSystem = words(`
+pg_advisory_unlock_all
 pg_available_extension_versions pg_available_extensions pg_available_wal_summaries pg_backend_pid pg_backup_start_time
 pg_basetype pg_blocking_pids pg_buffercache_numa_pages pg_buffercache_pages pg_buffercache_summary
 pg_buffercache_usage_counts pg_char_to_encoding pg_check_frozen pg_check_visible pg_client_encoding
