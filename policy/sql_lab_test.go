@@ -82,7 +82,6 @@ func newLab(t testing.TB, v testenv.Version) *lab {
 	})
 	l.exec(l.ear, "LISTEN a")
 	l.restore()
-	t.Cleanup(func() { l.wake() })
 	return l
 }
 
@@ -170,6 +169,7 @@ func (l *lab) restore() {
 	}
 	l.wake()
 	l.busy = l.connect(servers.Superuser)
+	l.t.Cleanup(l.wake) // before its connection is closed
 	l.exec(l.busy, "SET application_name = 'busy victim'; SET statement_timeout = 0")
 	l.sleeping = make(chan struct{})
 	go func(c *pgx.Conn, done chan struct{}) {
