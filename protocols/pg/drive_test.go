@@ -32,6 +32,7 @@ type driver struct {
 	verifies   int
 	same       bool // what verified said
 	judged     int
+	bound      int // of up, went before the bind; -1 before that
 	steps      int
 	idle       int // steps in a row that did nothing
 }
@@ -41,7 +42,7 @@ var testToken = "0123456789abcdef-token"
 func newDriver() *driver {
 	nonces := 0
 	newNonce := func() string { nonces++; return fmt.Sprintf("nonce%d", nonces) }
-	return &driver{c: &core{newNonce: newNonce, sql: policy.NewSQL(0), nonce: markerPrefix + "00112233aabbccdd_", maxInspect: 4096,
+	return &driver{bound: -1, c: &core{newNonce: newNonce, sql: policy.NewSQL(0), nonce: markerPrefix + "00112233aabbccdd_", maxInspect: 4096,
 		election: "orders", elections: func(id string) bool { return id != "forbidden" }}}
 }
 
@@ -71,7 +72,7 @@ func leading() *driver {
 	d.server([]byte("K\x00\x00\x00\x0c\x00\x00\x00\x07\x00\x00\x00\x09"))
 	d.server([]byte("Z\x00\x00\x00\x05I"))
 	d.injected()
-	d.up, d.down = nil, nil
+	d.up, d.down, d.bound = nil, nil, 0
 	return d
 }
 
@@ -135,6 +136,7 @@ func (d *driver) turnClient() {
 			if r := d.decide(); r != nil {
 				d.c.notBound(r)
 			} else {
+				d.bound = len(d.up)
 				d.c.bound(testTerm(), true)
 			}
 		case stop:
@@ -161,6 +163,7 @@ func (d *driver) turnServer() {
 			} else if r := d.decide(); r != nil {
 				d.down = append(d.down, d.c.notBound(r)...)
 			} else {
+				d.bound = len(d.up)
 				d.up = append(d.up, d.c.bound(testTerm(), true)...)
 			}
 		case verify:

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/policy"
@@ -133,10 +135,17 @@ func relive(history []byte, piece int) *driver {
 	return d
 }
 
+// A complainer is a testing.T, or rapid's.
+type complainer interface {
+	Helper()
+	Errorf(format string, args ...any)
+}
+
 // judgeUpstream looks at every message that went to the server.
-func (d *driver) judgeUpstream(t *testing.T, bound bool) {
+func (d *driver) judgeUpstream(t complainer) {
 	t.Helper()
 	for b := d.up; len(b) >= 5; {
+		bound := d.bound >= 0 && len(d.up)-len(b) >= d.bound
 		typ, n := header(b)
 		if n < 4 || 1+n > len(b) {
 			return
@@ -172,7 +181,7 @@ func (d *driver) judgeUpstream(t *testing.T, bound bool) {
 }
 
 // oneLastWord checks that nothing follows a FATAL.
-func (d *driver) oneLastWord(t *testing.T) {
+func (d *driver) oneLastWord(t complainer) {
 	t.Helper()
 	for b := d.down; len(b) >= 5; {
 		typ, n := header(b)
@@ -198,20 +207,87 @@ func FuzzSession(f *testing.F) {
 	for i, file := range files {
 		f.Add(history(f, file), uint8(i))
 	}
-	f.Fuzz(func(t *testing.T, history []byte, piece uint8) {
-		d := relive(history, 1<<20)
-		d.judgeUpstream(t, d.c.isBound)
-		d.oneLastWord(t)
-		if d.steps > 50*(len(history)+100) {
-			t.Errorf("%d steps for %d bytes", d.steps, len(history))
-		}
-		if c := d.c; c.track.len() > maxUnits || len(c.ends.statements)+len(c.ends.portals)+len(c.ends.undo) > 3*maxEndings || len(c.held) > maxHeld ||
-			cap(c.track.q) > 4*maxUnits {
-			t.Errorf("memory: %d units, %d names, %d bytes", c.track.len(), len(c.ends.statements)+len(c.ends.portals), len(c.held))
-		}
-		p := relive(history, int(piece)+1)
-		if !bytes.Equal(d.up, p.up) || !bytes.Equal(d.down, p.down) {
-			t.Errorf("in pieces of %d upstream\n%q\nwhole\n%q\nto the client\n%q\nwhole\n%q", int(piece)+1, p.up, d.up, p.down, d.down)
-		}
-	})
+	f.Fuzz(func(t *testing.T, history []byte, piece uint8) { checkHistory(t, history, int(piece)+1) })
 }
+
+func checkHistory(t complainer, history []byte, piece int) {
+	t.Helper()
+	d := relive(history, 1<<20)
+	d.judgeUpstream(t)
+	d.oneLastWord(t)
+	if d.steps > 50*(len(history)+100) {
+		t.Errorf("%d steps for %d bytes", d.steps, len(history))
+	}
+	if c := d.c; c.track.len() > maxUnits || len(c.ends.statements)+len(c.ends.portals)+len(c.ends.undo) > 3*maxEndings || len(c.held) > maxHeld ||
+		cap(c.track.q) > 4*maxUnits {
+		t.Errorf("memory: %d units, %d names, %d bytes", c.track.len(), len(c.ends.statements)+len(c.ends.portals), len(c.held))
+	}
+	p := relive(history, piece)
+	if !bytes.Equal(d.up, p.up) || !bytes.Equal(d.down, p.down) {
+		t.Errorf("in pieces of %d upstream\n%q\nwhole\n%q\nto the client\n%q\nwhole\n%q", piece, p.up, d.up, p.down, d.down)
+	}
+}
+
+// The same for histories that are made of messages, of which more come to something.
+func FuzzHistories(f *testing.F) {
+	f.Fuzz(rapid.MakeFuzz(drawHistory))
+}
+
+func TestHistories(t *testing.T) { rapid.Check(t, drawHistory) }
+
+func drawHistory(t *rapid.T) {
+	client := rapid.OneOf(
+		rapid.Map(rapid.SampledFrom(clientTexts), func(s string) []byte { return appendQuery(nil, s) }),
+		rapid.Map(rapid.SampledFrom(clientTexts), func(s string) []byte { return appendParse(nil, "", s) }),
+		rapid.Map(rapid.SampledFrom(clientTexts), func(s string) []byte { return appendParse(nil, "n", s) }),
+		rapid.SampledFrom([][]byte{msg("B"), msg("E"), msg("D"), msg("C"), syncs, flushes, msg("F"), msg("X"), copyEnd, copyGood, copyFail, bindTo("n", "n"),
+			executeOf("n", 0), {'!'}, {'Q', 0, 0, 0, 3}, {'Q', 0, 0, 0, 4}, {'P', 0, 0, 0, 6, 0, 0}, {'p', 0, 0, 0, 5, 0}, {'Q', 0, 0, 0}}),
+	)
+	server := rapid.OneOf(
+		rapid.SampledFrom([][]byte{[]byte("Z\x00\x00\x00\x05I"), []byte("Z\x00\x00\x00\x05I"), []byte("Z\x00\x00\x00\x05T"), []byte("Z\x00\x00\x00\x05E")}),
+		rapid.Map(rapid.SampledFrom(serverLines), func(s string) []byte {
+			b, err := encode(s, true)
+			if err != nil {
+				panic(err)
+			}
+			return b
+		}),
+	)
+	b := []byte{byte(rapid.IntRange(0, starts-1).Draw(t, "start"))}
+	for range rapid.IntRange(1, 30).Draw(t, "turns") {
+		switch whose := rapid.SampledFrom([]byte{turnClient, turnClient, turnClient, turnServer, turnServer, turnServer, turnServer, turnDecides, turnDecides, turnLost, turnShutdown}).Draw(t, "whose"); whose {
+		case turnClient, turnServer:
+			from := client
+			if whose == turnServer {
+				from = server
+			}
+			var all []byte
+			for range rapid.IntRange(1, 3).Draw(t, "messages") {
+				all = append(all, from.Draw(t, "message")...)
+			}
+			// Sometimes a turn ends in the middle of a message.
+			if rapid.IntRange(0, 9).Draw(t, "cut") == 0 {
+				all = all[:rapid.IntRange(0, len(all)).Draw(t, "at")]
+			}
+			b = appendTurn(b, whose, all)
+		case turnDecides:
+			b = appendTurn(b, whose, make([]byte, rapid.IntRange(0, 1).Draw(t, "ok")))
+		default:
+			b = appendTurn(b, whose, nil)
+		}
+	}
+	checkHistory(t, b, rapid.IntRange(1, 9).Draw(t, "piece"))
+}
+
+var clientTexts = []string{"SELECT 1", "SELECT nothing", "INSERT INTO t VALUES (1)", "BEGIN", "COMMIT", "ROLLBACK", "SELECT 1; COMMIT", "COPY t FROM STDIN", "COPY t TO STDOUT",
+	"DISCARD ALL", "RESET ALL", "SET default_transaction_read_only=off", "SET default_transaction_read_only=on", "SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE",
+	"SET fence.token='" + testToken + "'", "SET fence.election='orders'", "SET fence.election='forbidden'", "SET fence.election='other';SET fence.token='" + testToken + "'",
+	"SET LOCAL fence.token='" + testToken + "'", "SELECT set_config('fence.token','" + testToken + "',false)", "RESET fence.token", "SHOW fence.status",
+	"SELECT 1; SET fence.token='" + testToken + "'", "SET FENCE.\"token\" TO '" + testToken + "'", `SET U&"\0066ence".token='` + testToken + "'", "SET fence.token='short'",
+	"PREPARE TRANSACTION 'x'", "COMMIT PREPARED 'x'", "SELECT '" + strings.Repeat("x", 5000) + "'", "INSERT INTO t VALUES ('" + strings.Repeat("x", 5000) + "')",
+	"IDENTIFY_SYSTEM", "START_REPLICATION 0/1", "DROP_REPLICATION_SLOT a", "SELECT '\\'", "SELECT 'é'", "", "DEALLOCATE ALL"}
+
+var serverLines = []string{"1", "2", "3", "n", "T", "t", "D", "I", "s", `C "SELECT 1"`, `C "SET"`, `C "COPY 1"`, `C "SET"`, `C "SET"`, "G", "H", "W", "c", `d "x"`, "R", "K",
+	"S default_transaction_read_only off", "S default_transaction_read_only on", "S default_transaction_read_only on", "S client_encoding SJIS", "S standard_conforming_strings off",
+	`E ERROR 42601 "no"`, `E ERROR 25006 "no"`, `E ERROR 08P01 "no"`, `E FATAL 57P01 "no"`, `E FATAL 53300 "no"`, `N WARNING 01000 "x"`, `A "" "" "" "a" ""`, "raw 5300000003",
+	`E ERROR 42601 "at or near \"` + markerPrefix + `00112233aabbccdd_01_insert\""`}
