@@ -394,7 +394,7 @@ func TestIdleTimeoutsAsTheServers(t *testing.T) {
 	}
 	for _, begin := range []string{"SELECT 1", "BEGIN"} {
 		want := connect(t, r.pg.DSN("app", r.db))
-		mustExec(t, want, "SET idle_session_timeout=100; SET idle_in_transaction_session_timeout=100", pgx.QueryExecModeSimpleProtocol)
+		mustExec(t, want, "SET idle_session_timeout=3000; SET idle_in_transaction_session_timeout=100", pgx.QueryExecModeSimpleProtocol)
 		got := r.connect("")
 		mustExec(t, want, begin)
 		mustExec(t, got, begin)

@@ -65,6 +65,7 @@ type core struct {
 	authOK   bool
 	readOnly reported // default_transaction_read_only
 	standby  bool     // the server said so last (in_hot_standby)
+	died     bool     // the server ended the session because it shuts down, or the like
 	unsafe   bool     // client_encoding hides ASCII, or once did
 	scsOff   bool     // standard_conforming_strings is off, or once was
 	held     []byte   // the first ReadyForQuery, or a FATAL that must be explained

@@ -3,6 +3,7 @@ package pg
 import (
 	"bytes"
 	"encoding/binary"
+	"strings"
 
 	"github.com/fenceproxy/fenceproxy/policy"
 )
@@ -153,6 +154,7 @@ func (c *core) failure(msg, body []byte) (step, bool) {
 	severity := field(body, 'V')
 	state := string(field(body, 'C'))
 	if string(severity) == "FATAL" || string(severity) == "PANIC" {
+		c.died = strings.HasPrefix(state, "57P")
 		if c.isBound && state == "57P01" {
 			c.held = bytes.Clone(msg)
 			return step{drop: len(msg), next: ask}, false

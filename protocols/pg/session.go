@@ -94,6 +94,9 @@ func (s *session) run(ctx context.Context) {
 	s.core.finish()
 	s.changed.Broadcast()
 	permit := s.permit
+	if s.core.died {
+		s.srv.hosts.forget(s.to.addr) // another may take over
+	}
 	s.mu.Unlock()
 	close(s.done)
 	if s.leave != nil {
