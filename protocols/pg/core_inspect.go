@@ -92,6 +92,15 @@ func (c *core) inspect(typ byte, in []byte, size int) (step, bool) {
 		return c.refuse(typ, name, size, codeReplicates, "")
 	case v.Fence != policy.FenceUnused:
 		return c.fence(typ, name, size, v)
+	case v.Reason == policy.SQLUnparsed:
+		if own, ok := c.unparsed(text); ok {
+			c.sent(typ)
+			if typ == 'P' {
+				return c.replace(size, appendParse(nil, string(name), string(own))), false
+			}
+			return c.replace(size, appendQuery(nil, string(own))), false
+		}
+		return c.refuse(typ, name, size, code(v.Reason), v.What)
 	case v.Reason != policy.SQLReads:
 		// Invariant 1: nothing that may write goes upstream unbound.
 		return c.refuse(typ, name, size, code(v.Reason), v.What)

@@ -167,10 +167,13 @@ func (d *driver) judgeUpstream(t complainer) {
 			t.Errorf("a token went upstream: %q", text)
 		}
 		own := strings.TrimPrefix(string(text), "SHOW ")
+		mark := string(text[bytes.LastIndexByte(text, '\n')+1:])
+		mark, behind := strings.CutPrefix(mark, ";")
 		command, reads, _ := replicates(text)
 		switch {
 		case bound,
-			strings.HasPrefix(own, d.c.nonce) && !strings.ContainsAny(own, " ;'\"\\"),
+			marks(own, d.c.nonce),
+			v.Reason == policy.SQLUnparsed && behind && marks(mark, d.c.nonce),
 			v.Fence == policy.FenceSets,
 			v.Reason == policy.SQLReads && v.Fence == policy.FenceUnused,
 			d.c.replication && command && reads && typ == 'Q':
@@ -178,6 +181,11 @@ func (d *driver) judgeUpstream(t complainer) {
 			t.Errorf("went upstream unbound: %q", text)
 		}
 	}
+}
+
+// marks reports whether a text is a marker and nothing else.
+func marks(text, nonce string) bool {
+	return strings.HasPrefix(text, nonce) && !strings.ContainsAny(text, " ;'\"\\")
 }
 
 // oneLastWord checks that nothing follows a FATAL.

@@ -153,7 +153,7 @@ func (m *modelServer) copyMessage(typ byte, body []byte) {
 
 func (m *modelServer) refuses(text string) (code, msg string) {
 	switch {
-	case strings.HasPrefix(text, markerPrefix):
+	case strings.HasPrefix(text, markerPrefix), strings.Contains(text, "\n;"+markerPrefix):
 		return "42601", `syntax error at or near "` + text + `"`
 	case m.fenced && (strings.HasPrefix(text, "INSERT") || strings.HasPrefix(text, "COPY")):
 		return "25006", ""

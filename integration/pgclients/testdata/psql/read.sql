@@ -41,6 +41,8 @@ select count(*) from c;
 commit;
 discard all;
 select length(t), md5(t) from big;
+selec 1;
+select * frm c;
 \c
 select 'reconnected';
 \echo
