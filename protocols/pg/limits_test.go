@@ -2,6 +2,7 @@ package pg
 
 import (
 	"bytes"
+	"encoding/binary"
 	"strings"
 	"testing"
 )
@@ -72,6 +73,19 @@ func TestLongTextDoesNotSetATokenUpstream(t *testing.T) {
 		d.client(messages(t, typ+` "SET fence.token = '`+testToken+`' -- `+strings.Repeat("x", DefaultMaxInspect)+`"`))
 		if bytes.Contains(d.up, []byte(testToken)) || !bytes.Contains(d.up, []byte(markerPrefix)) {
 			t.Errorf("upstream %.100q", d.up)
+		}
+	}
+}
+
+// Before AuthenticationOk a client's message is no longer than the server takes there, and
+// nothing of a longer one goes upstream.
+func TestLongMessageBeforeAuthentication(t *testing.T) {
+	for n, passes := range map[uint32]bool{maxAuthMessage: true, maxAuthMessage + 1: false, 1 << 30: false, 1 << 31: false, 3: false} {
+		d := newDriver()
+		d.server([]byte("R\x00\x00\x00\x08\x00\x00\x00\x03"))
+		d.client(append(binary.BigEndian.AppendUint32([]byte{'p'}, n), "password"...))
+		if got := len(d.up) == 5+len("password"); got != passes || !passes && len(d.up) > 5 {
+			t.Errorf("length %d: %q went upstream", n, d.up)
 		}
 	}
 }
