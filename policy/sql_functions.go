@@ -172,7 +172,7 @@ var readingAnyway = words(`lo_get lo_open lo_close lo_lseek lo_lseek64 lo_tell l
 // acting are functions outside pg_… that write, lock tables against others, start a
 // process, or run their argument as SQL. Those of pg_surgery change rows in a
 // read-only transaction too.
-var acting = words(`lowrite nextval setval ts_stat ts_rewrite unique_key_recheck heap_force_kill heap_force_freeze
+var acting = words(`lowrite nextval setval ts_stat ts_rewrite unique_key_recheck heap_force_kill heap_force_freeze sepgsql_restorecon
 	autoprewarm_start_worker autoprewarm_dump_now bt_index_parent_check`)
 
 func words(s string) map[string]bool {
