@@ -9,9 +9,17 @@ import (
 )
 
 // calls decides on m itself, if it is a function call or may be one: the server takes x.f
-// for f(x) where x has no column f, whatever the type of x.
+// for f(x) where x has no column f, whatever the type of x. A SET within another statement
+// is as good as set_config.
 func (j *judgement) calls(m protoreflect.Message) {
 	switch x := m.Interface().(type) {
+	case *pg_query.VariableSetStmt:
+		// ALTER ROLE … SET fence.token would keep the token in the catalog.
+		if isFenceName(x.GetName()) {
+			j.v.Fence = FenceMisused
+		}
+	case *pg_query.DoStmt:
+		j.do(x)
 	case *pg_query.FuncCall:
 		j.call(x)
 	case *pg_query.ColumnRef:
@@ -21,6 +29,15 @@ func (j *judgement) calls(m protoreflect.Message) {
 	case *pg_query.A_Indirection:
 		for _, n := range x.GetIndirection() {
 			j.column(n)
+		}
+	}
+}
+
+// do looks for a token in what DO runs.
+func (j *judgement) do(s *pg_query.DoStmt) {
+	for _, n := range s.GetArgs() {
+		if d := n.GetDefElem(); d.GetDefname() == "as" && containsFold([]byte(d.GetArg().GetString_().GetSval()), "fence.token") {
+			j.v.Fence = FenceMisused
 		}
 	}
 }
@@ -155,7 +172,7 @@ var readingAnyway = words(`lo_get lo_open lo_close lo_lseek lo_lseek64 lo_tell l
 // acting are functions outside pg_… that write, lock tables against others, start a
 // process, or run their argument as SQL. Those of pg_surgery change rows in a
 // read-only transaction too.
-var acting = words(`lowrite nextval setval ts_stat ts_rewrite unique_key_recheck heap_force_kill heap_force_freeze
+var acting = words(`lowrite nextval setval ts_stat ts_rewrite unique_key_recheck heap_force_kill heap_force_freeze sepgsql_restorecon
 	autoprewarm_start_worker autoprewarm_dump_now bt_index_parent_check`)
 
 func words(s string) map[string]bool {

@@ -78,6 +78,15 @@ func TestSQLFence(t *testing.T) {
 		{"RESET fence.token", FenceMisused, "[]"},
 		{"SELECT set_config('fence.token', 'x', false)", FenceMisused, "[]"},
 		{"INSERT INTO t SELECT set_config('Fence.Token', 'x', false)", FenceMisused, "[]"},
+		{"ALTER ROLE app SET fence.token = 'x'", FenceMisused, "[]"},
+		{"ALTER ROLE app IN DATABASE d RESET Fence.Token", FenceMisused, "[]"},
+		{"ALTER DATABASE d SET fence.token = 'x'", FenceMisused, "[]"},
+		{"ALTER SYSTEM SET fence.token = 'x'", FenceMisused, "[]"},
+		{"ALTER FUNCTION f() SET fence.token = 'x'", FenceMisused, "[]"},
+		{"CREATE FUNCTION f() RETURNS int LANGUAGE sql SET fence.token = 'x' AS 'SELECT 1'", FenceMisused, "[]"},
+		{"DO $$ BEGIN SET Fence.Token = 'x'; END $$", FenceMisused, "[]"},
+		{"DO $$ BEGIN PERFORM current_setting('fence.number'); END $$", FenceUnused, "[]"},
+		{"SET fence.token = 'x'; ALTER ROLE app SET fence.token = 'x'", FenceMisused, "[]"},
 	} {
 		v := s.Inspect([]byte(c.text))
 		if got := fmt.Sprint(v.Set); v.Fence != c.use || got != c.set {

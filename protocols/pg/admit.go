@@ -120,7 +120,9 @@ func (s *session) admit(ctx context.Context) *guard.Refusal {
 			}
 			return s.refused(err, cred)
 		}
+		s.mu.Lock()
 		s.bindings = append(s.bindings, b)
+		s.mu.Unlock()
 		// The permit may have ended while the bind was under way.
 		if !p.Live() {
 			r := refusalOf(p.Err(), p.Term())

@@ -136,3 +136,34 @@ func TestLeaseRunsOut(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+// A session whose server ends while its credential is being settled keeps no permit.
+func TestServerEndsDuringABind(t *testing.T) {
+	r := newRig(t, nil)
+	token := r.guard.lead()
+	r.guard.control = nil // the bind succeeds, though the process is gone
+	binding, bind := make(chan struct{}), make(chan struct{})
+	r.guard.onBind = func(int) error {
+		close(binding)
+		<-bind
+		return nil
+	}
+	p := r.peer(false)
+	p.send(appendQuery(nil, "SET fence.token = '"+token.Reveal()+"'"))
+	<-binding
+	mustExec(t, r.admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 AND usename = 'app'", r.db)
+	p.rest() // the server's side is over
+	close(bind)
+	r.stop()
+	for _, permit := range r.guard.permits {
+		if permit.Live() {
+			t.Error("a permit was kept")
+		}
+	}
+	if n := len(r.guard.permits); n != 1 {
+		t.Errorf("%d permits", n)
+	}
+	if n := r.guard.boundSessions(); n != 0 {
+		t.Errorf("%d sessions stay bound", n)
+	}
+}

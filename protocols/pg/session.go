@@ -93,7 +93,6 @@ func (s *session) run(ctx context.Context) {
 	s.mu.Lock()
 	s.core.finish()
 	s.changed.Broadcast()
-	permit := s.permit
 	if s.core.died {
 		s.srv.hosts.forget(s.to.addr) // another may take over
 	}
@@ -108,8 +107,9 @@ func (s *session) run(ctx context.Context) {
 		<-ended
 	}
 	s.wg.Wait()
-	if permit != nil {
-		permit.Release()
+	// Only now: the client's pump may have been admitting when the server's side ended.
+	if s.permit != nil {
+		s.permit.Release()
 	}
 	s.unbind()
 }
@@ -117,7 +117,10 @@ func (s *session) run(ctx context.Context) {
 // closeUpstream closes the server's connection and, for a bound session, waits a little
 // for the server process to end.
 func (s *session) closeUpstream() {
-	if !s.serverEOF && len(s.bindings) > 0 {
+	s.mu.Lock()
+	bound := len(s.bindings) > 0
+	s.mu.Unlock()
+	if !s.serverEOF && bound {
 		_ = s.upstream.CloseWrite()
 		_ = s.upstream.SetReadDeadline(time.Now().Add(linger))
 		_, err := io.Copy(io.Discard, s.upstream)
