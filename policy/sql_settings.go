@@ -89,15 +89,24 @@ func (j *judgement) assign(name, value string) {
 	}
 }
 
-// acts refuses settings with which the server writes where it would only read, or runs
-// what the setting names. Only superusers may set them.
+// acts refuses a setting that acts.
 func (j *judgement) acts(name string) {
+	if SettingActs(name) {
+		j.refuse(SQLSetting, name)
+	}
+}
+
+// SettingActs reports whether the server, with a setting of this name in lower case, may
+// write where it would only read, or runs what the setting names. Only superusers may
+// set them, and superusers are never bound.
+func SettingActs(name string) bool {
 	switch name {
 	case "zero_damaged_pages", "jit_dump_bitcode", // reading changes pages, writes files
 		"dynamic_library_path", "session_preload_libraries", // what is loaded
 		"plperl.on_plperl_init", "plperl.on_plperlu_init", "pltcl.start_proc", "pltclu.start_proc": // what is run
-		j.refuse(SQLSetting, name)
+		return true
 	}
+	return false
 }
 
 // isTrue is stricter than the server: what it does not know is not true.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/fenceproxy/fenceproxy/policy"
 )
 
 // Codes in the place of a startup packet's protocol version.
@@ -118,6 +120,9 @@ func readStartup(packet []byte) (*startup, error) {
 		case name == "default_transaction_read_only":
 			s.readOnly = !isOff(value)
 		case name == "transaction_read_only":
+		case policy.SettingActs(name):
+			// SET refuses it too, and RESET ALL would bring it back.
+			unknown = &startupError{"42501", fmt.Sprintf("setting %q is not allowed through this proxy: with it, reading writes or runs something", name)}
 		default:
 			return false
 		}

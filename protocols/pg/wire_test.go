@@ -235,6 +235,8 @@ func TestStartupPackets(t *testing.T) {
 		"no terminator":    {append([]byte{0, 0, 0, 12, 0, 3, 0, 0}, "user"...), "E FATAL 08P01"},
 		"replication":      {startPacket(v3, "user", "app", "replication", "database"), "E FATAL 0A000"},
 		"unknown fence.x":  {startPacket(v3, "user", "app", "fence.tokn", "x"), "E FATAL 42704"},
+		"setting acts":     {startPacket(v3, "user", "app", "Zero_Damaged_Pages", "on"), "E FATAL 42501"},
+		"option acts":      {startPacket(v3, "user", "app", "options", "-c jit-dump-bitcode=on"), "E FATAL 42501"},
 		"options":          {startPacket(v3, "user", "app", "options", "-c fence.token"), "E FATAL 22023"},
 		"options, unknown": {startPacket(v3, "user", "app", "options", "-Z x"), "E FATAL 22023"},
 		"no such role":     {startPacket(v3, "user", "nobody_of_that_name"), "E FATAL 28000"},
