@@ -58,7 +58,7 @@ func newStageOn(t *testing.T, ctx context.Context, name string, server *servers.
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { b.Close() })
+	t.Cleanup(func() { b.Close() }) // behind the resignations
 	s.elections = b
 	// Nothing is asked between a resignation and the next acquisition, so that a loss
 	// is a takeover every time.
@@ -135,6 +135,8 @@ func (s *stage) lead(t *testing.T, ctx context.Context, owner string) guard.Cred
 		}
 		return got.Status == election.Acquired
 	})
+	// Another run in this process finds the election free.
+	t.Cleanup(func() { _, _ = s.elections.Resign(context.Background(), s.name, got.Token, election.ResignOptions{}) })
 	return guard.Credential{Election: s.name, Token: got.Token}
 }
 

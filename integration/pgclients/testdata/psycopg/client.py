@@ -334,7 +334,7 @@ def refused():
     attempt("function", lambda: conn.execute("select pg_notify('l', 'x')"))
     attempt("ddl", lambda: conn.execute("create table x (i int)"))
     attempt("read write", lambda: conn.execute("set default_transaction_read_only = off"))
-    attempt("server cursor", lambda: conn.cursor("c", withhold=True).execute("delete from written returning what"))
+    attempt("server cursor", lambda: conn.cursor("c", withhold=True).execute("select what from written for update"))
     conn.autocommit = False
     conn.read_only = False
     try:
