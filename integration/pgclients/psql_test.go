@@ -162,6 +162,9 @@ func openPsql(t *testing.T, ctx context.Context, p place) *terminal {
 		_ = x.cmd.Wait()
 		f.Close()
 		x.wg.Wait()
+		if t.Failed() {
+			t.Logf("the terminal showed:\n%s", x.said.String())
+		}
 	})
 	x.await("ready> ")
 	return x
@@ -170,13 +173,6 @@ func openPsql(t *testing.T, ctx context.Context, p place) *terminal {
 // await waits for a text and returns what was said up to it.
 func (x *terminal) await(text string) (said string) {
 	x.t.Helper()
-	defer func() {
-		if x.t.Failed() {
-			x.mu.Lock()
-			x.t.Logf("the terminal shows:\n%s", x.said.String())
-			x.mu.Unlock()
-		}
-	}()
 	testenv.Eventually(x.t, "psql says "+text, func() bool {
 		x.mu.Lock()
 		defer x.mu.Unlock()
@@ -251,12 +247,12 @@ func TestPsqlCtrlC(t *testing.T) {
 		x.await("more> ")
 		x.types(ctrlC)
 		x.await("ready> ")
+		x.mu.Lock()
+		defer x.mu.Unlock()
 		x.types("\\q\n")
 		if err := x.cmd.Wait(); err != nil {
 			t.Error(err)
 		}
-		x.mu.Lock()
-		defer x.mu.Unlock()
 		return watched.ReplaceAllString(psqlVaries.ReplaceAllString(x.said.String(), "…"), "watched")
 	}
 	want := session(s.direct(), "insert into written values ('canceled');")
