@@ -4,11 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"testing"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fenceproxy/fenceproxy/internal/testenv"
 	"github.com/fenceproxy/fenceproxy/policy"
 )
 
@@ -32,11 +30,10 @@ var samples = map[string]string{
 	"int4multirange": "'{[1,3)}'::int4multirange", "anymultirange": "'{[1,3)}'::int4multirange", "hstore": "'a=>b'::hstore", "ltree": "'a.b'::ltree", "record": "ROW(1, 2)",
 }
 
-// What a reader may call by name, or reaches without a name, through an operator, a cast,
-// a type or a view, leaves no trace: every function that is not volatile is called, every
-// view of the server read, and what has no name is not volatile.
-func TestSQLBuiltinsLeaveNoTrace(t *testing.T) {
-	table := readTable(t, functionsFile)
+// builtinsLeaveNoTrace: what a reader may call by name, or reaches without a name, through
+// an operator, a cast, a type or a view, leaves no trace. Every function that is not
+// volatile is called, every view of the server read, and what has no name is not volatile.
+func (l *lab) builtinsLeaveNoTrace(table *sqlTable) {
 	var explained []string
 	for _, p := range table.parts {
 		for _, c := range p.cases {
@@ -46,45 +43,37 @@ func TestSQLBuiltinsLeaveNoTrace(t *testing.T) {
 		}
 	}
 	s := policy.NewSQL(0)
-	for _, v := range testenv.PostgresVersions(t) {
-		t.Run(v.String(), func(t *testing.T) {
-			l := newLab(t, v)
-			l.extend()
-			l.exec(l.admin, "VACUUM FREEZE")
-			l.exec(l.admin, "CHECKPOINT")
-			var calls []string
-			for _, f := range l.functions() {
-				if f.Volatile == "v" || slices.Contains(explained, f.Name) {
-					continue
-				}
-				call := f.call()
-				if s.Inspect([]byte(call)).Reason == policy.SQLReads {
-					calls = append(calls, call)
-				}
-			}
-			views := l.column(`SELECT format('SELECT * FROM %s LIMIT 3', c.oid::regclass) FROM pg_class c
-				WHERE relkind = 'v' AND relnamespace IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace)
-					AND relname <> 'pg_sequences' -- see pg_sequence_last_value in the table
-				ORDER BY 1`)
-			for _, view := range views {
-				if got := said(s.Inspect([]byte(view))); got != "read" {
-					t.Errorf("%s\n\t%s", view, got)
-				}
-			}
-			ran := l.quiet(calls, 200)
-			t.Logf("%d of %d calls succeeded", ran, len(calls))
-			if ran < len(calls)/2 {
-				t.Errorf("only %d of %d calls succeeded", ran, len(calls))
-			}
-			if ran := l.quiet(views, 20); ran < len(views)-10 {
-				t.Errorf("only %d of %d views could be read", ran, len(views))
-			}
-			for _, f := range l.column(nameless) {
-				if got := said(s.Inspect([]byte("SELECT " + f + "()"))); got != "read" {
-					t.Errorf("%s is volatile, has another way than its name, and is said to be %s", f, got)
-				}
-			}
-		})
+	l.exec(l.admin, "VACUUM FREEZE")
+	l.exec(l.admin, "CHECKPOINT")
+	var calls []string
+	for _, f := range l.functions() {
+		if f.Volatile == "v" || slices.Contains(explained, f.Name) {
+			continue
+		}
+		call := f.call()
+		if s.Inspect([]byte(call)).Reason == policy.SQLReads {
+			calls = append(calls, call)
+		}
+	}
+	views := l.column(`SELECT format('SELECT * FROM %s LIMIT 3', c.oid::regclass) FROM pg_class c
+		WHERE relkind = 'v' AND relnamespace IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace)
+			AND relname <> 'pg_sequences' -- see pg_sequence_last_value in the table
+		ORDER BY 1`)
+	for _, view := range views {
+		if got := said(s.Inspect([]byte(view))); got != "read" {
+			l.t.Errorf("%s\n\t%s", view, got)
+		}
+	}
+	if ran := l.quiet(calls, 200); ran < len(calls)/2 {
+		l.t.Errorf("only %d of %d calls succeeded", ran, len(calls))
+	}
+	if ran := l.quiet(views, 20); ran < len(views)-10 {
+		l.t.Errorf("only %d of %d views could be read", ran, len(views))
+	}
+	for _, f := range l.column(nameless) {
+		if got := said(s.Inspect([]byte("SELECT " + f + "()"))); got != "read" {
+			l.t.Errorf("%s is volatile, has another way than its name, and is said to be %s", f, got)
+		}
 	}
 }
 

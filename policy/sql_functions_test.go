@@ -54,8 +54,7 @@ func (l *lab) prepareFunctions() {
 	}
 }
 
-// Every volatile function that comes with a server was looked at: the table says what it
-// does, and policy and servers say to its calls what the table says.
+// The policy says to each function of the table what the table says, and to its calls.
 func TestSQLFunctions(t *testing.T) {
 	table := readTable(t, functionsFile)
 	s := policy.NewSQL(0)
@@ -78,25 +77,37 @@ func TestSQLFunctions(t *testing.T) {
 			t.Errorf("%s: %s has neither a case nor a reason for having none", functionsFile, p.heading)
 		}
 	}
-	table.prepare = func(t *testing.T, l *lab) {
-		l.prepareFunctions()
-		rows, err := l.admin.Query(t.Context(), `SELECT DISTINCT p.proname, coalesce(e.extname, 'the server') FROM pg_proc p
-			LEFT JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e' LEFT JOIN pg_extension e ON e.oid = d.refobjid
-			WHERE provolatile = 'v' AND (p.oid < 16384 OR e.oid IS NOT NULL)`)
-		if err != nil {
-			t.Fatal(err)
-		}
-		type function struct{ Name, Of string }
-		all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[function])
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range all {
-			if !named[f.Name] {
-				t.Errorf("PostgreSQL %d has the volatile function %s (of %s), which %s says nothing of: look at what it does, then let it through in sql_system.go or refuse it. Now it is %s.",
-					l.major, f.Name, f.Of, functionsFile, said(s.Inspect(fmt.Appendf(nil, "SELECT %s()", f.Name))))
-			}
+	table.policy(t)
+	if *updateSQL {
+		table.write(t)
+	}
+}
+
+// volatileFunctionsAreNamed: every volatile function that comes with a server or its
+// modules was looked at.
+func (l *lab) volatileFunctionsAreNamed(table *sqlTable) {
+	named := make(map[string]bool)
+	for _, p := range table.parts {
+		for name := range strings.FieldsSeq(p.heading) {
+			named[name] = true
 		}
 	}
-	table.check(t)
+	rows, err := l.admin.Query(l.t.Context(), `SELECT DISTINCT p.proname, coalesce(e.extname, 'the server') FROM pg_proc p
+		LEFT JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e' LEFT JOIN pg_extension e ON e.oid = d.refobjid
+		WHERE provolatile = 'v' AND (p.oid < 16384 OR e.oid IS NOT NULL)`)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	type function struct{ Name, Of string }
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[function])
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	s := policy.NewSQL(0)
+	for _, f := range all {
+		if !named[f.Name] {
+			l.t.Errorf("PostgreSQL %d has the volatile function %s (of %s), which %s says nothing of: look at what it does, then let it through in sql_system.go or refuse it. Now it is %s.",
+				l.major, f.Name, f.Of, functionsFile, said(s.Inspect(fmt.Appendf(nil, "SELECT %s()", f.Name))))
+		}
+	}
 }

@@ -66,7 +66,7 @@ func newLab(t testing.TB, v testenv.Version) *lab {
 	p := testenv.Postgres(t, servers.PostgresOptions{Bin: v.Bin, Settings: []string{
 		"max_prepared_transactions=10", "wal_level=logical", "autovacuum=off", "checkpoint_timeout=1h", "track_activities=on",
 	}})
-	l := &lab{t: t, server: p, major: v.Major, outside: filepath.Join(p.Dir, "outside"), readers: make(map[string]*pgx.Conn)}
+	l := &lab{t: t, server: p, major: v.Major, outside: filepath.Join(p.Dir, "outside")}
 	if err := os.Mkdir(l.outside, 0o777); err != nil {
 		t.Fatal(err)
 	}
@@ -77,12 +77,23 @@ func newLab(t testing.TB, v testenv.Version) *lab {
 	for sql := range strings.SplitSeq(labSchema, ";\n") {
 		l.exec(l.admin, sql)
 	}
+	return l
+}
+
+// use lets a part of the test use the lab: what it needs lasts as long as that part.
+func (l *lab) use(t testing.TB) {
+	l.t = t
+	l.readers = make(map[string]*pgx.Conn)
+	l.hear()
+	l.restore()
+}
+
+// hear listens for notifications.
+func (l *lab) hear() {
 	l.ear = l.connectConfig(servers.Superuser, func(c *pgx.ConnConfig) {
 		c.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { l.heard++ }
 	})
 	l.exec(l.ear, "LISTEN a")
-	l.restore()
-	return l
 }
 
 func (l *lab) connect(user string) *pgx.Conn { return l.connectConfig(user, func(*pgx.ConnConfig) {}) }
@@ -160,7 +171,7 @@ func (l *lab) restore() {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	if l.idle == nil || l.idle.Ping(l.t.Context()) != nil {
+	if l.idle == nil || l.idle.IsClosed() || l.idle.Ping(l.t.Context()) != nil {
 		l.idle = l.connect(servers.Superuser)
 		l.exec(l.idle, "SET application_name = 'idle victim'")
 	}
@@ -233,8 +244,7 @@ UNION ALL SELECT 'origin '||external_id, concat_ws(' ', remote_lsn, local_lsn) F
 UNION ALL SELECT 'prepared '||gid, '' FROM pg_prepared_xacts
 UNION ALL SELECT 'sequence', concat_ws(' ', last_value, is_called) FROM s
 UNION ALL SELECT 'stats', concat_ws(' ', min(stats_reset), max(stats_reset), (SELECT stats_reset FROM pg_stat_bgwriter),
-	(SELECT stats_reset FROM pg_stat_archiver), (SELECT stats_reset FROM pg_stat_wal), (SELECT max(stats_reset) FROM pg_stat_slru),
-	(SELECT max(stats_reset) FROM pg_stat_replication_slots)) FROM pg_stat_database
+	(SELECT stats_reset FROM pg_stat_archiver), (SELECT stats_reset FROM pg_stat_wal), (SELECT max(stats_reset) FROM pg_stat_slru)) FROM pg_stat_database
 UNION ALL SELECT 'session '||pid, concat_ws(' ', backend_type, state, query_start)
 	FROM pg_stat_activity WHERE application_name LIKE '% victim' OR backend_type NOT IN ('client backend', 'parallel worker')
 UNION ALL SELECT 'advisory '||pid||' '||objid||mode, '' FROM pg_locks WHERE locktype = 'advisory'
@@ -387,10 +397,7 @@ func (l *lab) listen() {
 		l.t.Fatal(err)
 	}
 	if l.ear.IsClosed() { // by the time-out
-		l.ear = l.connectConfig(servers.Superuser, func(c *pgx.ConnConfig) {
-			c.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { l.heard++ }
-		})
-		l.exec(l.ear, "LISTEN a")
+		l.hear()
 	}
 }
 

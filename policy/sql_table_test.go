@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -13,6 +14,8 @@ import (
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
 	"github.com/fenceproxy/fenceproxy/policy"
 )
+
+const statementsFile = "testdata/sql/statements.txt"
 
 var updateSQL = flag.Bool("update-sql", false, "rewrite what the policy and the servers say in testdata/sql")
 
@@ -31,9 +34,8 @@ var updateSQL = flag.Bool("update-sql", false, "rewrite what the policy and the 
 //	none    below a heading: why there is no case
 //	policy  below a heading that names functions: what is said to a call of each
 type sqlTable struct {
-	file    string
-	parts   []*tablePart
-	prepare func(*testing.T, *lab) // readies a server
+	file  string
+	parts []*tablePart
 }
 
 type tablePart struct {
@@ -46,7 +48,8 @@ type tablePart struct {
 type sqlCase struct {
 	sql  string
 	attr map[string]string
-	at   string // file and line
+	at   string   // file and line
+	said []string // by each server
 }
 
 func (c *sqlCase) has(name string) bool { _, ok := c.attr[name]; return ok }
@@ -127,15 +130,11 @@ func said(v policy.SQLVerdict) string {
 	return strings.TrimSuffix(reasonNames[v.Reason]+": "+v.What, ": ")
 }
 
-// check compares what the policy and every server say to a table's cases with what the
-// table says, and that the table explains what is not plain.
-func (table *sqlTable) check(t *testing.T) {
+// policy compares what the policy says to a table's cases with what the table says.
+func (table *sqlTable) policy(t *testing.T) {
+	t.Helper()
 	s := policy.NewSQL(0)
-	var cases []*sqlCase
-	for _, p := range table.parts {
-		cases = append(cases, p.cases...)
-	}
-	for _, c := range cases {
+	for _, c := range table.cases() {
 		got := said(s.Inspect(fillAny(c.sql)))
 		if *updateSQL {
 			c.attr["policy"] = got
@@ -143,25 +142,30 @@ func (table *sqlTable) check(t *testing.T) {
 			t.Errorf("%s: %s\n\tpolicy: %s, want %s", c.at, c.sql, got, c.attr["policy"])
 		}
 	}
-	versions := testenv.PostgresVersions(t)
-	results := make([][]string, len(cases))
-	for _, v := range versions {
-		t.Run(v.String(), func(t *testing.T) {
-			l := newLab(t, v)
-			if table.prepare != nil {
-				table.prepare(t, l)
-			}
-			for i, c := range cases {
-				results[i] = append(results[i], l.both(t, c, expected(c.attr["server"], v.Major)))
-			}
-		})
+}
+
+func (table *sqlTable) cases() []*sqlCase {
+	var all []*sqlCase
+	for _, p := range table.parts {
+		all = append(all, p.cases...)
 	}
-	if t.Failed() && !*updateSQL {
-		return
+	return all
+}
+
+// run has one server say its word to a table's cases.
+func (table *sqlTable) run(l *lab) {
+	for _, c := range table.cases() {
+		c.said = append(c.said, l.both(c, expected(c.attr["server"], l.major)))
 	}
-	for i, c := range cases {
-		if len(results[i]) == len(versions) {
-			got := join(versions, results[i])
+}
+
+// servers compares what all servers said with what the table says, and checks that the
+// table explains what is not plain.
+func (table *sqlTable) servers(t *testing.T, versions []testenv.Version) {
+	t.Helper()
+	for _, c := range table.cases() {
+		if len(c.said) == len(versions) {
+			got := join(versions, c.said)
 			if *updateSQL {
 				c.attr["server"] = got
 			} else if got != c.attr["server"] {
@@ -198,14 +202,14 @@ func (c *sqlCase) plain(t *testing.T, versions []testenv.Version) {
 
 // both runs a case as a superuser and as an ordinary role. Background work of the server
 // may be seen beside a statement's, so what is not expected is looked at again.
-func (l *lab) both(t *testing.T, c *sqlCase, want string) string {
-	t.Helper()
+func (l *lab) both(c *sqlCase, want string) string {
+	l.t.Helper()
 	for try, last := 0, ""; ; try++ {
-		super := l.once(t, c, c.attr["pre"], "postgres")
+		super := l.once(c, c.attr["pre"], "postgres")
 		got := super
 		// Who may do everything was told that it is read-only: anybody is.
 		if super != "25006" && super != "42601" {
-			if app := l.once(t, c, c.attr["pre"], "app"); app != super {
+			if app := l.once(c, c.attr["pre"], "app"); app != super {
 				got += " / app: " + app
 			}
 		}
@@ -216,8 +220,8 @@ func (l *lab) both(t *testing.T, c *sqlCase, want string) string {
 	}
 }
 
-func (l *lab) once(t *testing.T, c *sqlCase, pre, user string) string {
-	t.Helper()
+func (l *lab) once(c *sqlCase, pre, user string) string {
+	l.t.Helper()
 	if setup := c.attr["setup"]; setup != "" {
 		l.exec(l.admin, setup)
 		l.last = nil
@@ -232,8 +236,12 @@ func (l *lab) once(t *testing.T, c *sqlCase, pre, user string) string {
 	}
 	o := l.try(r, l.fill(c.sql), c.has("bare"))
 	if r.IsClosed() || len(o.effects) > 0 || sqlstate(r, "DISCARD ALL") != "ok" {
-		_ = r.Close(t.Context())
+		_ = r.Close(context.Background())
 		delete(l.readers, user)
+		for l.scalar(l.admin, fmt.Sprintf("SELECT count(*) FROM pg_stat_activity WHERE pid = %d", r.PgConn().PID())) != "0" {
+			// Its locks go with it.
+		}
+		l.last = nil
 	}
 	if len(o.effects) > 0 || c.has("setup") {
 		l.restore()
@@ -279,10 +287,10 @@ func expected(server string, major int) string {
 	return server
 }
 
-// Every statement of the grammar has its case, and policy and servers say to it what the
-// table says.
+// Every statement of the grammar has its case, and the policy says to it what the table
+// says.
 func TestSQLStatements(t *testing.T) {
-	table := readTable(t, "testdata/sql/statements.txt")
+	table := readTable(t, statementsFile)
 	has := make(map[string]bool)
 	for _, p := range table.parts {
 		has[p.heading] = true
@@ -290,15 +298,7 @@ func TestSQLStatements(t *testing.T) {
 			t.Errorf("%s has neither a case nor a reason for having none", p.heading)
 		}
 		for _, c := range p.cases {
-			kind := "not parsed"
-			if tree, err := pg_query.Parse(c.sql); err == nil {
-				kind = "several statements"
-				if len(tree.GetStmts()) == 1 {
-					n := tree.GetStmts()[0].GetStmt().ProtoReflect()
-					kind = string(n.WhichOneof(n.Descriptor().Oneofs().Get(0)).Message().Name())
-				}
-			}
-			if kind != p.heading {
+			if kind := kindOf(c.sql); kind != p.heading {
 				t.Errorf("%s: %s\n\tis %s, not %s", c.at, c.sql, kind, p.heading)
 			}
 		}
@@ -306,8 +306,21 @@ func TestSQLStatements(t *testing.T) {
 	fields := (&pg_query.Node{}).ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
 		if m := fields.Get(i).Message(); m != nil && strings.HasSuffix(string(m.Name()), "Stmt") && !has[string(m.Name())] {
-			t.Errorf("The grammar has %s, which testdata/sql/statements.txt says nothing of.", m.Name())
+			t.Errorf("The grammar has %s, which %s says nothing of.", m.Name(), statementsFile)
 		}
 	}
-	table.check(t)
+	table.policy(t)
+}
+
+// kindOf is the parser's name of a statement.
+func kindOf(sql string) string {
+	tree, err := pg_query.Parse(sql)
+	switch {
+	case err != nil:
+		return "not parsed"
+	case len(tree.GetStmts()) != 1:
+		return "several statements"
+	}
+	n := tree.GetStmts()[0].GetStmt().ProtoReflect()
+	return string(n.WhichOneof(n.Descriptor().Oneofs().Get(0)).Message().Name())
 }

@@ -1,0 +1,41 @@
+package policy_test
+
+import (
+	"testing"
+
+	"github.com/fenceproxy/fenceproxy/internal/testenv"
+)
+
+// What the policy says is held against what every version of the server does: to each
+// statement and function of the tables, to those in disguise, to what clients send, and
+// to texts that one might read otherwise than the other.
+func TestSQLOnServers(t *testing.T) {
+	statements, functions := readTable(t, statementsFile), readTable(t, functionsFile)
+	disguised, clients := refusedCases(t), clientTexts(t)
+	versions := testenv.PostgresVersions(t)
+	for _, v := range versions {
+		t.Run(v.String(), func(t *testing.T) {
+			l := newLab(t, v)
+			l.prepareFunctions()
+			for _, part := range []struct {
+				name string
+				run  func()
+			}{
+				{"functions are named", func() { l.volatileFunctionsAreNamed(functions) }},
+				{"statements", func() { statements.run(l) }},
+				{"functions", func() { functions.run(l) }},
+				{"builtins", func() { l.builtinsLeaveNoTrace(functions) }},
+				{"disguises", func() { l.disguisesAreReal(disguised) }},
+				{"clients", func() { l.clientsLeaveNoTrace(clients) }},
+				{"misread", l.misreadsNothing},
+			} {
+				t.Run(part.name, func(t *testing.T) {
+					l.use(t)
+					part.run()
+				})
+			}
+		})
+	}
+	statements.servers(t, versions)
+	functions.servers(t, versions)
+}
