@@ -126,6 +126,8 @@ func (l *lab) batch(reads []string) (ran int, seen string) {
 		}
 		if r.PgConn().TxStatus() == 'E' {
 			l.exec(r, "ROLLBACK TO a")
+		} else {
+			l.exec(r, "RELEASE a; SAVEPOINT a") // some effects come with the commit
 		}
 	}
 	effects := changed(before, l.look())

@@ -17,6 +17,11 @@ var pieces = []string{"'", "''", `"`, "$$", "$a$", "$a", "$", "$1", "--", "\n", 
 	"UESCAPE '!'", "UESCAPE '\\'", "B'1", "X'f", "N'", " ", " ", " ", ";", "SELECT 1", "SELECT ", "SELECT 'a'", " AS ", "a", "1", "0x", "1_", "1e", ".", "+", "-", "*", "/", "::text", "||", ",",
 	"(", ")", "%s", "%s", "%s", "%s", "\\047", "\\u0027", "\\0027", "!0027", "İ", "é"}
 
+var (
+	endings  = []string{"'", `\'`, `\\'`, `\\\'`, "''", `"`, `\"`, "$a$", "$$", "*/", "\n", "\r", "!'", `\0027`, "\v'", "'\n'", "'--\n'", `'' '`}
+	swallows = []string{"--", "/*", "'", `"`, "$$", "$a$", "E'", "--'", "", "-- */", "'a", "''" + "'"}
+)
+
 // around are the ways to hold something that is not run.
 var around = [][2]string{{"SELECT '", "'"}, {"SELECT E'", "'"}, {"SELECT U&'", "'"}, {"SELECT $$", "$$"}, {"SELECT $a$", "$a$"}, {`SELECT 1 AS "`, `"`}, {`SELECT 1 AS U&"`, `"`},
 	{"/*", "*/ SELECT 1"}, {"--", "\nSELECT 1"}, {"SELECT 1 --", "\r"}, {"SELECT 'a'\n'", "'"}, {"SELECT 1 AS a", ""}, {"SELECT N'", "'"}}
@@ -70,8 +75,16 @@ func readsWith(r *rand.Rand, encoding string, many int) []string {
 		var b strings.Builder
 		hold := holds[r.IntN(len(holds))]
 		b.WriteString(hold[0])
-		for range r.IntN(12) {
-			b.WriteString(all[r.IntN(len(all))])
+		soup := func(n int) {
+			for range r.IntN(n) {
+				b.WriteString(all[r.IntN(len(all))])
+			}
+		}
+		soup(8)
+		if r.IntN(3) > 0 {
+			// What may seem to go on and may end, the statement, what swallows the rest.
+			b.WriteString(endings[r.IntN(len(endings))] + "%s" + swallows[r.IntN(len(swallows))])
+			soup(3)
 		}
 		b.WriteString(hold[1])
 		text := strings.ReplaceAll(b.String(), "%s", ";"+acts+";")
