@@ -355,6 +355,13 @@ func (l *lab) try(c *pgx.Conn, sql string, bare bool) outcome {
 		l.exec(c, "ROLLBACK")
 		o.code = sqlstate(c, sql)
 	}
+	if o.code == "ok" && l.busy != nil && strings.Contains(sql, fmt.Sprint(l.busy.PgConn().PID())) {
+		// A signal takes a moment to be acted on.
+		select {
+		case <-l.sleeping:
+		case <-time.After(5 * time.Second):
+		}
+	}
 	if c.IsClosed() {
 		o.effects["closed"] = true
 		note(l.look())
