@@ -13,7 +13,7 @@ func TestSQLOnServers(t *testing.T) {
 	statements, functions := readTable(t, statementsFile), readTable(t, functionsFile)
 	disguised, clients := refusedCases(t), clientTexts(t)
 	versions := testenv.PostgresVersions(t)
-	for _, v := range versions {
+	for i, v := range versions {
 		t.Run(v.String(), func(t *testing.T) {
 			l := newLab(t, v)
 			l.prepareFunctions()
@@ -32,6 +32,12 @@ func TestSQLOnServers(t *testing.T) {
 				t.Run(part.name, func(t *testing.T) {
 					l.use(t)
 					part.run()
+				})
+			}
+			if i == len(versions)-1 { // the tables of conversions are old, and long
+				t.Run("encodings", func(t *testing.T) {
+					l.use(t)
+					l.encodingsAreSafe()
 				})
 			}
 		})

@@ -55,6 +55,42 @@ func TestSQLRefused(t *testing.T) {
 	}
 }
 
+// A call is found wherever the grammar takes an expression.
+func TestSQLCallsAreFoundEverywhere(t *testing.T) {
+	s := NewSQL(0)
+	for _, place := range []string{
+		"SELECT %s", "SELECT DISTINCT ON (%s) 1", "SELECT 1 FROM %s", "SELECT 1 FROM ROWS FROM (%s, now()) WITH ORDINALITY", "SELECT 1 FROM a, LATERAL %s x",
+		"SELECT 1 FROM a JOIN b ON %s", "SELECT 1 FROM a TABLESAMPLE bernoulli (%s) REPEATABLE (1)", "SELECT 1 FROM a TABLESAMPLE bernoulli (1) REPEATABLE (%s)", "SELECT 1 WHERE %s IS NULL",
+		"SELECT 1 GROUP BY ROLLUP (%s)", "SELECT 1 GROUP BY GROUPING SETS ((%s), ())", "SELECT 1 HAVING %s IS NULL", "SELECT 1 ORDER BY %s USING <", "SELECT 1 LIMIT %s", "SELECT 1 OFFSET %s",
+		"SELECT 1 ORDER BY 1 FETCH FIRST (%s) ROWS WITH TIES", "SELECT f() OVER (PARTITION BY %s)", "SELECT f() OVER (ORDER BY a ROWS %s PRECEDING)", "SELECT f() OVER w FROM a WINDOW w AS (ORDER BY %s)",
+		"SELECT f() FILTER (WHERE %s IS NULL)", "SELECT f() WITHIN GROUP (ORDER BY %s)", "SELECT f(VARIADIC %s)", "SELECT f(a => %s)", "SELECT f(a ORDER BY %s)", "SELECT (%s).a", "SELECT (%s)[1]", "SELECT a[%s]", "SELECT a[1:%s]",
+		"SELECT ARRAY[%s]", "SELECT ARRAY(SELECT %s)", "SELECT ROW(1, %s)", "SELECT (1, %s) = (2, 3)", "SELECT CASE %s WHEN 1 THEN 2 END", "SELECT CASE WHEN true THEN 1 ELSE %s END", "SELECT COALESCE(NULL, %s)",
+		"SELECT GREATEST(1, %s)", "SELECT NULLIF(1, %s)", "SELECT a IN (1, %s)", "SELECT a = ANY (%s)", "SELECT a BETWEEN 1 AND %s", "SELECT a LIKE 'b' ESCAPE %s", "SELECT a AT TIME ZONE %s", "SELECT CAST(%s AS int)",
+		"SELECT %s::int", "SELECT %s COLLATE \"C\"", "SELECT - %s", "SELECT a OPERATOR(pg_catalog.+) %s", "SELECT a IS DISTINCT FROM %s", "SELECT (%s) IS TRUE", "SELECT (1, 2) OVERLAPS (3, %s)", "SELECT EXTRACT(year FROM %s)",
+		"SELECT OVERLAY(a PLACING %s FROM 1)", "SELECT TRIM(%s FROM a)", "SELECT XMLELEMENT(NAME a, XMLATTRIBUTES(%s AS b))", "SELECT XMLFOREST(%s AS a)", "SELECT XMLPARSE(CONTENT %s)", "SELECT XMLSERIALIZE(CONTENT %s AS text)",
+		"SELECT XMLROOT(%s, VERSION NO VALUE)", "SELECT XMLPI(NAME a, %s)", "SELECT XMLEXISTS('a' PASSING %s)", "SELECT 1 FROM XMLTABLE(%s PASSING a COLUMNS b int)",
+		"SELECT 1 FROM XMLTABLE(XMLNAMESPACES(%s AS x), 'a' PASSING b COLUMNS c int)", "SELECT 1 FROM XMLTABLE('a' PASSING b COLUMNS c int PATH 'd' DEFAULT %s)",
+		"SELECT JSON_OBJECT('a': %s)", "SELECT JSON_ARRAY(%s)", "SELECT JSON_ARRAY(SELECT %s)", "SELECT JSON_OBJECTAGG('a': %s)", "SELECT JSON_ARRAYAGG(%s ORDER BY 1)", "SELECT JSON(%s)", "SELECT JSON_SCALAR(%s)", "SELECT JSON_SERIALIZE(%s)",
+		"SELECT JSON_VALUE(%s, '$')", "SELECT JSON_VALUE(a, '$' DEFAULT %s ON EMPTY)", "SELECT JSON_QUERY(a, '$' PASSING %s AS x)", "SELECT JSON_EXISTS(a, '$' DEFAULT %s ON ERROR)", "SELECT (%s) IS JSON",
+		"SELECT 1 FROM JSON_TABLE(%s, '$' COLUMNS (a int PATH '$'))", "SELECT 1 FROM JSON_TABLE(a, '$' PASSING %s AS x COLUMNS (a int PATH '$'))", "SELECT 1 FROM JSON_TABLE(a, '$' COLUMNS (b int PATH '$' DEFAULT %s ON EMPTY))",
+		"SELECT 1 FROM JSON_TABLE(a, '$' COLUMNS (NESTED PATH '$' COLUMNS (b int PATH '$' DEFAULT %s ON ERROR)))", "VALUES (1), (%s)", "SELECT 1 UNION SELECT %s", "(SELECT 1) ORDER BY %s",
+		"WITH a AS (SELECT %s) SELECT 1", "WITH RECURSIVE a AS (SELECT 1 UNION ALL SELECT %s FROM a) SEARCH DEPTH FIRST BY b SET c SELECT 1", "SELECT EXISTS (SELECT %s)", "SELECT 1 FROM (VALUES (%s)) x", "COPY (SELECT %s) TO STDOUT",
+		"EXPLAIN SELECT %s", "EXPLAIN INSERT INTO t VALUES (%s)", "EXPLAIN INSERT INTO t VALUES (1) ON CONFLICT (a) DO UPDATE SET a = %s", "EXPLAIN UPDATE t SET a = %s", "EXPLAIN UPDATE t SET (a, b) = (SELECT 1, %s)",
+		"EXPLAIN DELETE FROM t WHERE %s IS NULL RETURNING 1", "EXPLAIN DELETE FROM t RETURNING %s", "EXPLAIN MERGE INTO t USING s ON %s IS NULL WHEN MATCHED THEN DELETE", "EXPLAIN CREATE TABLE n AS SELECT %s", "EXPLAIN CREATE TABLE n AS EXECUTE q(%s)",
+		"EXPLAIN DECLARE c CURSOR FOR SELECT %s", "EXPLAIN EXECUTE q(%s)", "PREPARE q AS SELECT %s", "EXECUTE q(1, %s)", "DECLARE c CURSOR FOR SELECT %s",
+	} {
+		read := strings.Replace(place, "%s", "f(1)", 1)
+		if v := s.Inspect([]byte(read)); v.Reason != SQLReads {
+			t.Errorf("%s: %+v", read, v)
+		}
+		for call, what := range map[string]string{"pg_notify('a', 'b')": "pg_notify", "f(a.nextval)": "nextval", "lo.lo_unlink(1)": "lo_unlink"} {
+			if text := strings.Replace(place, "%s", call, 1); s.Inspect([]byte(text)).What != what {
+				t.Errorf("%s: %+v", text, s.Inspect([]byte(text)))
+			}
+		}
+	}
+}
+
 func TestSQLFence(t *testing.T) {
 	s := NewSQL(0)
 	for _, c := range []struct {
