@@ -55,8 +55,8 @@ func NewProber(dsn string) (*Prober, error) {
 	return &Prober{config: c, conns: make(map[string]*pgx.Conn)}, nil
 }
 
-// Probe asks the server at addr (ip:port, or the path of a Unix socket). host is the name that TLS certificates are
-// checked for; where it is empty, addr is a Unix socket.
+// Probe asks the server at addr (ip:port, or the path of a Unix socket). host is the name
+// that TLS certificates are checked for; where it is empty, addr is a Unix socket.
 func (p *Prober) Probe(ctx context.Context, host, addr string) (Kind, error) {
 	conn, kept, err := p.take(ctx, host, addr)
 	if err != nil {

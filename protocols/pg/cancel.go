@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -32,16 +33,11 @@ func (s *serverOf) enter(pid uint32, t target) (leave func()) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		ts := s.pid[pid]
-		for i := range ts {
-			if ts[i] == t {
-				ts = append(ts[:i], ts[i+1:]...)
-				break
-			}
+		if i := slices.Index(ts, t); i >= 0 {
+			ts = slices.Delete(ts, i, i+1)
 		}
-		if len(ts) == 0 {
+		if s.pid[pid] = ts; len(ts) == 0 {
 			delete(s.pid, pid)
-		} else {
-			s.pid[pid] = ts
 		}
 	}
 }
@@ -51,11 +47,7 @@ func (s *serverOf) find(pid uint32) []target {
 	defer s.mu.Unlock()
 	var found []target
 	for _, t := range s.pid[pid] {
-		known := false
-		for _, f := range found {
-			known = known || f == t
-		}
-		if !known {
+		if !slices.Contains(found, t) {
 			found = append(found, t)
 		}
 	}

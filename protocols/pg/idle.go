@@ -9,8 +9,8 @@ import (
 )
 
 // A sweeper ends sessions that are idle for too long, in the server's own words, and those
-// of clients and servers that a network has cut off. One looks at all sessions of a listener now and then: a message costs nothing but a count, and a
-// session no timer.
+// of clients and servers that a network has cut off. One looks at all sessions of a
+// listener now and then: a message costs nothing but a count, and a session no timer.
 type sweeper struct {
 	mu   sync.Mutex
 	live map[*session]*stillness

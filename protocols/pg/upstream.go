@@ -96,10 +96,7 @@ func (s *Server) dialAs(ctx context.Context, t target, want encryption) (stream,
 
 // resolve returns the addresses of a host, in the resolver's order.
 func resolve(ctx context.Context, t target) ([]target, error) {
-	if _, ok := SocketPath(t.addr); ok {
-		return []target{t}, nil
-	}
-	if t.host == "" {
+	if t.host == "" { // a Unix socket, or this machine
 		return []target{t}, nil
 	}
 	host, port, err := net.SplitHostPort(t.addr)

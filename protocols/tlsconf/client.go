@@ -89,11 +89,8 @@ func (c *Client) build(files [][]byte) (*clientFiles, error) {
 	v := &clientFiles{}
 	var err error
 	if files[0] != nil {
-		if v.roots, err = pool(c.o.CA, files[0]); err != nil {
+		if v.roots, v.rootsOf, err = authorities(c.o.CA, files[0]); err != nil {
 			return nil, err
-		}
-		if v.rootsOf, err = parseCerts(files[0]); err != nil {
-			return nil, fmt.Errorf("%w: %s: %w", ErrFile, c.o.CA, err)
 		}
 	}
 	if files[1] != nil {

@@ -121,15 +121,15 @@ func parseCerts(b []byte) ([]*x509.Certificate, error) {
 	return all, nil
 }
 
-// pool makes a pool of a file of authorities.
-func pool(path string, b []byte) (*x509.CertPool, error) {
+// authorities reads a file of them: as a pool, and in the order of the file.
+func authorities(path string, b []byte) (*x509.CertPool, []*x509.Certificate, error) {
 	certs, err := parseCerts(b)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrFile, path, err)
+		return nil, nil, fmt.Errorf("%w: %s: %w", ErrFile, path, err)
 	}
 	p := x509.NewCertPool()
 	for _, c := range certs {
 		p.AddCert(c)
 	}
-	return p, nil
+	return p, certs, nil
 }

@@ -35,8 +35,6 @@ type Served struct {
 	Config *tls.Config
 	// Leaf is the certificate that the client is shown.
 	Leaf *x509.Certificate
-	// Chain is Leaf and those sent with it.
-	Chain []*x509.Certificate
 	// ClientCAs are the authorities of clients, in the order of the file.
 	ClientCAs []*x509.Certificate
 }
@@ -78,9 +76,6 @@ func (s *Server) build(files [][]byte) (*Served, error) {
 		return nil, err
 	}
 	v := &Served{Leaf: pair.Leaf}
-	if v.Chain, err = parseCerts(files[0]); err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrFile, s.o.Cert, err)
-	}
 	v.Config = &tls.Config{
 		MinVersion:   MinVersion,
 		Certificates: []tls.Certificate{*pair},
@@ -89,11 +84,8 @@ func (s *Server) build(files [][]byte) (*Served, error) {
 		SessionTicketsDisabled: true,
 	}
 	if s.o.ClientCA != "" {
-		if v.Config.ClientCAs, err = pool(s.o.ClientCA, files[2]); err != nil {
+		if v.Config.ClientCAs, v.ClientCAs, err = authorities(s.o.ClientCA, files[2]); err != nil {
 			return nil, err
-		}
-		if v.ClientCAs, err = parseCerts(files[2]); err != nil {
-			return nil, fmt.Errorf("%w: %s: %w", ErrFile, s.o.ClientCA, err)
 		}
 		// Whether there has to be one is asked after the handshake, when the client
 		// can be told in its own protocol.
