@@ -146,7 +146,7 @@ func TestLeaseDeletedUnderHolder(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.must(t, http.MethodGet, s.leases("e"), nil, http.StatusNotFound)
-		until(t, "the next millisecond", func() bool { return time.Now().UnixMilli() > g.Number })
+		testenv.Eventually(t, "the next millisecond", func() bool { return time.Now().UnixMilli() > g.Number })
 	}
 }
 
@@ -203,7 +203,7 @@ func TestCloseEndsCalls(t *testing.T) {
 		_, err := b.Renew(ctx, "e", g.Token)
 		failed <- err
 	}()
-	until(t, "the question", func() bool { return f.dropped.Load() > 0 })
+	testenv.Eventually(t, "the question", func() bool { return f.dropped.Load() > 0 })
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
@@ -228,7 +228,7 @@ func TestQuestionsAreOneRead(t *testing.T) {
 	}, nil))
 	version := s.get(t, "e").ResourceVersion
 	asked := int32(0)
-	until(t, "the end of the lease", func() bool {
+	testenv.Eventually(t, "the end of the lease", func() bool {
 		asked += 2
 		if _, err := b.Status(t.Context(), "e"); err != nil {
 			t.Fatal(err)

@@ -221,21 +221,3 @@ func renew(t testing.TB, b election.Backend, id string, token election.Token, wa
 		t.Fatalf("Renew: %+v, %v, want %v", r, err, want)
 	}
 }
-
-// until asks again and again until f says yes.
-func until(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	ctx := testenv.Context(t)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	over := time.After(time.Minute)
-	for !f() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: %v", what, ctx.Err())
-		case <-over:
-			t.Fatalf("%s: did not happen", what)
-		case <-tick.C:
-		}
-	}
-}

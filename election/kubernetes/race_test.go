@@ -266,7 +266,7 @@ func TestClocksAnHourOff(t *testing.T) {
 		}
 		taken := bs[(i+1)%3]
 		var h election.AcquireResult
-		until(t, "the takeover", func() bool {
+		testenv.Eventually(t, "the takeover", func() bool {
 			var err error
 			if h, err = taken.Acquire(t.Context(), id, election.AcquireOptions{}); err != nil {
 				t.Fatal(err)
@@ -293,7 +293,7 @@ func TestClocksAnHourOff(t *testing.T) {
 		last = g.Number
 		s.lose(t, "deleted")
 		granted := time.Now()
-		until(t, "a second", func() bool { return time.Since(granted) > time.Second })
+		testenv.Eventually(t, "a second", func() bool { return time.Since(granted) > time.Second })
 	}
 }
 
@@ -322,7 +322,7 @@ func TestFirstLook(t *testing.T) {
 	const ttl = time.Second
 	a := s.open(t, s.config)
 	g := win(t, a, "e", election.AcquireOptions{TTL: ttl})
-	until(t, "the end of the lease", func() bool {
+	testenv.Eventually(t, "the end of the lease", func() bool {
 		v, err := a.Validate(t.Context(), "e", g.Token)
 		return err == nil && v.Standing == election.StandingVacant
 	})
@@ -330,7 +330,7 @@ func TestFirstLook(t *testing.T) {
 	looked := time.Now()
 	standing(t, b, "e", g.Token, election.StandingCurrent, g.Number)
 	var h election.AcquireResult
-	until(t, "the takeover", func() bool {
+	testenv.Eventually(t, "the takeover", func() bool {
 		l := s.get(t, "e")
 		l.Annotations["somebody.else/s"] = time.Now().String()
 		s.put(t, l)

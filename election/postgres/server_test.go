@@ -157,7 +157,7 @@ func TestConnectionsEnd(t *testing.T) {
 	for range 5 {
 		x.exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '" + x.role + "'")
 		var r election.RenewResult
-		until(t, "a new connection", func() bool {
+		testenv.Eventually(t, "a new connection", func() bool {
 			var err error
 			r, err = b.Renew(t.Context(), "e", g.Token)
 			if err != nil && !errors.Is(err, election.ErrUnavailable) {
@@ -214,7 +214,7 @@ func TestSecondLook(t *testing.T) {
 		answered <- answer{r, err}
 	}()
 	watch := x.opened(t)
-	until(t, "the second waiting for the row", func() bool {
+	testenv.Eventually(t, "the second waiting for the row", func() bool {
 		var waiting bool
 		err := watch.db.row(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND usename = '"+x.role+"')", nil, &waiting)
 		return err == nil && waiting
@@ -372,24 +372,8 @@ func TestTokenIsNeverSent(t *testing.T) {
 	if err := errors.Join(err1, err2, err3); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the log", func() bool { return strings.Contains(p.Log(), "WITH released AS") })
+	testenv.Eventually(t, "the log", func() bool { return strings.Contains(p.Log(), "WITH released AS") })
 	if log := p.Log(); strings.Contains(log, g.Token.Reveal()) || !strings.Contains(log, g.Token.Digest().String()) {
 		t.Errorf("the log has the token, or not its digest:\n%s", log)
-	}
-}
-
-// until asks again and again until f says yes.
-func until(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !f() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: did not happen", what)
-		case <-tick.C:
-		}
 	}
 }

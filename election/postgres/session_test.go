@@ -5,9 +5,7 @@ import (
 	"database/sql"
 	"encoding/binary"
 	"io"
-	"net"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -20,37 +18,8 @@ import (
 // making to each client.
 func pooler(t testing.TB, server string) (addr string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			up, err := net.Dial("tcp", server)
-			if err != nil {
-				_ = c.Close()
-				continue
-			}
-			wg.Go(func() {
-				_, _ = io.Copy(up, c)
-				_ = up.Close()
-			})
-			wg.Go(func() {
-				misname(c, up)
-				_ = c.Close()
-			})
-		}
-	})
-	t.Cleanup(func() {
-		_ = l.Close()
-		wg.Wait()
-	})
-	return l.Addr().String()
+	addr, _ = testenv.RelayTCP(t, server, nil, misname)
+	return addr
 }
 
 // misname passes on what the server says, with another process in BackendKeyData.

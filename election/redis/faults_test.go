@@ -124,7 +124,7 @@ func TestE9FailoverByHand(t *testing.T) {
 			old, promoted := opened(t, primary.Addr), opened(t, replica.Addr)
 			seen := win(t, old, "seen", election.AcquireOptions{TTL: time.Hour})
 			looking := plain(t, replica.Addr)
-			until(t, "replication", func() bool {
+			testenv.Eventually(t, "replication", func() bool {
 				n, err := looking.Exists(ctx, "fenceproxy:{seen}:lease").Result()
 				return err == nil && n == 1
 			})

@@ -75,7 +75,7 @@ func TestQuiet(t *testing.T) {
 			if err := say(peer); err != nil {
 				t.Fatal(err)
 			}
-			until(t, "that it is not", func() bool { return !quiet(c) })
+			testenv.Eventually(t, "that it is not", func() bool { return !quiet(c) })
 		})
 	}
 	a, b := net.Pipe()

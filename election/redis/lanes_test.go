@@ -78,25 +78,11 @@ func silent(t testing.TB) (addr string, reached <-chan struct{}) {
 		t.Fatal(err)
 	}
 	got := make(chan struct{}, 100)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() {
-				defer c.Close()
-				if _, err := c.Read(make([]byte, 1)); err == nil {
-					got <- struct{}{}
-				}
-				_, _ = io.Copy(io.Discard, c) // until the other side closes it
-			})
+	testenv.Accept(t, l, func(c net.Conn) {
+		if _, err := c.Read(make([]byte, 1)); err == nil {
+			got <- struct{}{}
 		}
-	})
-	t.Cleanup(func() {
-		_ = l.Close()
-		wg.Wait()
+		_, _ = io.Copy(io.Discard, c) // until the other side closes it
 	})
 	return l.Addr().String(), got
 }
@@ -152,7 +138,7 @@ func TestEndedOnFrozenServer(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				// The third waits for its turn: there are two lanes.
 				calls := []<-chan error{asked(ctx, b, "e"), asked(ctx, b, "e"), asked(ctx, b, "e")}
-				until(t, "both lanes in use", func() bool { return len(b.server.(*lanes).turns) == 2 })
+				testenv.Eventually(t, "both lanes in use", func() bool { return len(b.server.(*lanes).turns) == 2 })
 				cancel()
 				for _, done := range calls {
 					ends(t, done, context.Canceled)
@@ -163,7 +149,7 @@ func TestEndedOnFrozenServer(t *testing.T) {
 			ends(t, asked(ctx, b, "e"), context.DeadlineExceeded)
 			other := patient(t, goredis.Options{Addr: p.Addr, PoolSize: 1})
 			calls := []<-chan error{asked(t.Context(), other, "e"), asked(t.Context(), other, "e")}
-			until(t, "its lane in use", func() bool { return len(other.server.(*lanes).turns) == 1 })
+			testenv.Eventually(t, "its lane in use", func() bool { return len(other.server.(*lanes).turns) == 1 })
 			closes(t, other)
 			for _, done := range calls {
 				ends(t, done, election.ErrClosed)
@@ -189,24 +175,8 @@ func newDelayed(t testing.TB) *delayed {
 		t.Fatal(err)
 	}
 	d := &delayed{addr: l.Addr().String(), asked: make(chan struct{}, 100), let: make(chan struct{}, 100)}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() {
-				defer c.Close()
-				d.serve(c)
-			})
-		}
-	})
-	t.Cleanup(func() {
-		_ = l.Close()
-		close(d.let)
-		wg.Wait()
-	})
+	testenv.Accept(t, l, d.serve)
+	t.Cleanup(func() { close(d.let) }) // before that waits
 	return d
 }
 

@@ -23,7 +23,7 @@ func TestKeys(t *testing.T) {
 	if d := c.TTL(t.Context(), k+"number").Val(); d != -1 {
 		t.Errorf("the number expires: %v", d)
 	}
-	until(t, "the lease's key going", func() bool { return c.Exists(t.Context(), k+"lease").Val() == 0 })
+	testenv.Eventually(t, "the lease's key going", func() bool { return c.Exists(t.Context(), k+"lease").Val() == 0 })
 	if keys := c.Keys(t.Context(), k+"*").Val(); len(keys) != 1 || keys[0] != k+"number" {
 		t.Errorf("left: %q", keys)
 	}

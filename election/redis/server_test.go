@@ -97,7 +97,7 @@ func TestReplicaNeverAnswers(t *testing.T) {
 	if err := plain(t, replica.Addr).ReplicaOf(t.Context(), primary.Host(), fmt.Sprint(primary.Port())).Err(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "replication", func() bool {
+	testenv.Eventually(t, "replication", func() bool {
 		v, err := bare.Validate(t.Context(), "e", g.Token)
 		return err == nil && v.Standing == election.StandingCurrent
 	})
@@ -135,7 +135,7 @@ func TestCluster(t *testing.T) {
 	c := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{p.Addr}, RouteRandomly: true, MaxRetries: -1})
 	t.Cleanup(func() { _ = c.Close() })
 	b := New(c, Options{})
-	until(t, "the cluster being up", func() bool {
+	testenv.Eventually(t, "the cluster being up", func() bool {
 		_, err := b.Status(t.Context(), "up")
 		return err == nil
 	})
@@ -331,21 +331,5 @@ func TestWrongPassword(t *testing.T) {
 // loss takes longer than a millisecond elsewhere.
 func nextMilli(t testing.TB, n int64) {
 	t.Helper()
-	until(t, "the next millisecond", func() bool { return time.Now().UnixMilli() > n })
-}
-
-// until asks again and again until f says yes.
-func until(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !f() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: did not happen", what)
-		case <-tick.C:
-		}
-	}
+	testenv.Eventually(t, "the next millisecond", func() bool { return time.Now().UnixMilli() > n })
 }

@@ -3,10 +3,7 @@ package redis
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"io"
-	"net"
 	"net/http/httptest"
-	"sync"
 	"testing"
 
 	"github.com/fenceproxy/fenceproxy/election"
@@ -24,30 +21,7 @@ func secured(t testing.TB, server string) (addr string, roots *x509.CertPool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			up, err := net.Dial("tcp", server)
-			if err != nil {
-				_ = c.Close()
-				continue
-			}
-			for _, p := range [][2]net.Conn{{c, up}, {up, c}} {
-				wg.Go(func() {
-					_, _ = io.Copy(p[0], p[1])
-					_ = p[0].Close()
-				})
-			}
-		}
-	})
-	t.Cleanup(func() {
-		_ = l.Close()
-		wg.Wait()
-	})
+	testenv.Relay(t, l, server, nil, nil)
 	return l.Addr().String(), roots
 }
 

@@ -185,7 +185,7 @@ func TestSentinelFailoverLosesTheGrant(t *testing.T) {
 // failedOver waits until the backend writes again.
 func failedOver(t testing.TB, b *Backend) {
 	t.Helper()
-	until(t, "the failover", func() bool {
+	testenv.Eventually(t, "the failover", func() bool {
 		r, err := b.Acquire(t.Context(), "probe", election.AcquireOptions{})
 		return err == nil && (r.Status == election.Acquired || r.Status == election.Busy)
 	})

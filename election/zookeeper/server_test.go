@@ -15,21 +15,6 @@ import (
 
 const long = 10 * time.Minute
 
-// until asks again and again until f says yes.
-func until(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	end := time.After(time.Minute)
-	for !f() {
-		select {
-		case <-end:
-			t.Fatalf("%s: did not happen", what)
-		case <-tick.C:
-		}
-	}
-}
-
 // within bounds one test's calls.
 func within(t testing.TB) context.Context {
 	t.Helper()
@@ -145,7 +130,7 @@ func TestServerFaults(t *testing.T) {
 		}
 		z.Nodes[leader].Kill()
 		var r election.RenewResult
-		until(t, "renewing", func() bool {
+		testenv.Eventually(t, "renewing", func() bool {
 			r, err = b.Renew(within(t), "e", g.Token)
 			return err == nil
 		})
@@ -174,7 +159,7 @@ func TestServerFaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		var r election.RenewResult
-		until(t, "renewing", func() bool { // where it led, the others elect first
+		testenv.Eventually(t, "renewing", func() bool { // where it led, the others elect first
 			var err error
 			r, err = b.Renew(within(t), "stopped", g.Token)
 			return err == nil
@@ -206,7 +191,7 @@ func TestServerFaults(t *testing.T) {
 		}
 		heal(t)
 		var r election.RenewResult
-		until(t, "renewing", func() bool {
+		testenv.Eventually(t, "renewing", func() bool {
 			var err error
 			r, err = b.Renew(within(t), "all", g.Token)
 			return err == nil
@@ -224,14 +209,14 @@ func TestServerFaults(t *testing.T) {
 		if err := z.Wipe(testenv.Context(t)); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "being told of the loss", func() bool {
+		testenv.Eventually(t, "being told of the loss", func() bool {
 			r, err := b.Renew(within(t), "e9", g.Token)
 			if err == nil && r.Status != election.Lost {
 				t.Fatalf("%+v", r)
 			}
 			return err == nil
 		})
-		until(t, "being served", func() bool {
+		testenv.Eventually(t, "being served", func() bool {
 			_, err := other.Status(within(t), "e9")
 			return err == nil
 		})
@@ -279,7 +264,7 @@ func TestNetworkSilent(t *testing.T) {
 	for _, f := range forwarders {
 		f.Speak()
 	}
-	until(t, "renewing", func() bool {
+	testenv.Eventually(t, "renewing", func() bool {
 		r, err = b.Renew(within(t), "e", g.Token)
 		return err == nil
 	})

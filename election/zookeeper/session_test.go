@@ -22,7 +22,7 @@ func TestSessionExpires(t *testing.T) {
 		"CutOff": func(t *testing.T, p *tap) {
 			p.cut()
 			c := plain(t, z)
-			until(t, "the expiry", func() bool {
+			testenv.Eventually(t, "the expiry", func() bool {
 				there, _, err := c.Exists(chroot + "/fenceproxy/CutOff/lease")
 				return err == nil && !there
 			})
@@ -41,7 +41,7 @@ func TestSessionExpires(t *testing.T) {
 			before := b.current
 			end(t, &p)
 
-			until(t, "the end of the session", func() bool {
+			testenv.Eventually(t, "the end of the session", func() bool {
 				r, err := other.Validate(within(t), name, g.Token)
 				return err == nil && r.Standing == election.StandingVacant
 			})
@@ -57,7 +57,7 @@ func TestSessionExpires(t *testing.T) {
 			}
 			// The holder itself connects again and is told; with its token it may begin anew.
 			var lost election.RenewResult
-			until(t, "connecting again", func() (ok bool) {
+			testenv.Eventually(t, "connecting again", func() (ok bool) {
 				var err error
 				lost, err = b.Renew(within(t), name, g.Token)
 				return err == nil
@@ -77,7 +77,7 @@ func TestSessionExpires(t *testing.T) {
 			}
 			// Anybody else waits for the lease.
 			var next election.AcquireResult
-			until(t, "the end of the lease", func() bool {
+			testenv.Eventually(t, "the end of the lease", func() bool {
 				next = electionAcquire(t, other, name)
 				return next.Status == election.Acquired
 			})
@@ -149,7 +149,7 @@ func TestCloseLeavesTheSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	validate(t, other, "e", g.Token, election.StandingCurrent)
-	until(t, "the expiry", func() bool {
+	testenv.Eventually(t, "the expiry", func() bool {
 		r, err := other.Validate(within(t), "e", g.Token)
 		return err == nil && r.Standing == election.StandingVacant
 	})

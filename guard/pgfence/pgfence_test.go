@@ -141,12 +141,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 // eventually waits for an event that has no other sign.
 func eventually(t testing.TB, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !is(); {
-		if time.Now().After(end) {
-			t.Fatal("did not happen")
-		}
-		<-time.After(2 * time.Millisecond)
-	}
+	testenv.Within(t, 20*time.Second, "what is waited for", is)
 }
 
 func TestBindRefuses(t *testing.T) { everyVersion(t, bindRefuses) }

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"path/filepath"
-	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -36,27 +34,7 @@ func pooler(t testing.TB, to string, port int) (dir string) {
 	name := fmt.Sprintf(".s.PGSQL.%d", port)
 	l, err := net.Listen("unix", filepath.Join(dir, name))
 	must(t, err)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("unix", filepath.Join(to, name))
-			if err != nil {
-				client.Close()
-				continue
-			}
-			for _, c := range [][2]net.Conn{{client, server}, {server, client}} {
-				wg.Go(func() {
-					_, _ = io.Copy(c[0], c[1])
-					c[0].Close()
-				})
-			}
-		}
-	})
-	t.Cleanup(func() { l.Close(); wg.Wait() })
+	testenv.Relay(t, l, filepath.Join(to, name), nil, nil)
 	return dir
 }
 

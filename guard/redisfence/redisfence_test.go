@@ -187,12 +187,7 @@ func replica(t testing.TB, of *servers.Process, args ...string) *servers.Process
 // eventually waits for an event that has no other sign.
 func eventually(t testing.TB, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !is(); {
-		if time.Now().After(end) {
-			t.Fatal("did not happen")
-		}
-		<-time.After(5 * time.Millisecond)
-	}
+	testenv.Within(t, 20*time.Second, "what is waited for", is)
 }
 
 func TestReplicaIsRefused(t *testing.T) {

@@ -8,9 +8,6 @@ import (
 // valkeyServer is the name of Valkey's program.
 const valkeyServer = "valkey-server"
 
-// FindValkey returns the path of a valkey-server, or ErrNotInstalled.
-func FindValkey() (string, error) { return lookup("", valkeyServer) }
-
 // StartValkey starts a Valkey server without persistence.
 func StartValkey(ctx context.Context, o RedisOptions) (*Process, error) {
 	o.Program = valkeyServer

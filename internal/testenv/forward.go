@@ -1,7 +1,7 @@
 package testenv
 
 import (
-	"net"
+	"io"
 	"sync"
 	"testing"
 )
@@ -12,55 +12,26 @@ type Forwarder struct {
 	// Addr is the host:port that it listens on.
 	Addr string
 
-	mu    sync.Mutex
-	pass  chan struct{} // closed while bytes pass
-	conns []net.Conn
-	over  chan struct{}
+	mu   sync.Mutex
+	pass chan struct{} // closed while bytes pass
+	over chan struct{}
 }
 
 // Forward starts a forwarder before the server at addr, for the length of the test.
 func Forward(t testing.TB, addr string) *Forwarder {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &Forwarder{Addr: l.Addr().String(), pass: make(chan struct{}), over: make(chan struct{})}
+	f := &Forwarder{pass: make(chan struct{}), over: make(chan struct{})}
 	close(f.pass)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			up, err := net.Dial("tcp", addr)
-			if err != nil {
-				c.Close()
-				continue
-			}
-			f.mu.Lock()
-			f.conns = append(f.conns, c, up)
-			f.mu.Unlock()
-			wg.Go(func() { f.copy(up, c) })
-			wg.Go(func() { f.copy(c, up) })
-		}
-	})
-	t.Cleanup(func() {
-		l.Close()
+	var cut func()
+	f.Addr, cut = RelayTCP(t, addr, f.carry, f.carry)
+	t.Cleanup(func() { // before the relay waits
 		close(f.over)
-		f.mu.Lock()
-		for _, c := range f.conns {
-			c.Close()
-		}
-		f.mu.Unlock()
-		wg.Wait()
+		cut()
 	})
 	return f
 }
 
-func (f *Forwarder) copy(to, from net.Conn) {
-	defer to.Close()
+func (f *Forwarder) carry(to io.Writer, from io.Reader) {
 	buf := make([]byte, 4096)
 	for {
 		n, err := from.Read(buf)

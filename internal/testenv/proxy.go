@@ -11,7 +11,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/fenceproxy/fenceproxy/internal/servers"
 )
@@ -168,20 +167,4 @@ func (p *Proxy) Pause(t testing.TB) {
 func (p *Proxy) Kill() {
 	p.Signal(syscall.SIGKILL)
 	<-p.ended
-}
-
-// Eventually waits until something is so, and fails the test after a minute.
-func Eventually(t testing.TB, what string, so func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.NewTimer(time.Minute)
-	defer deadline.Stop()
-	for !so() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			t.Fatalf("it never came that %s", what)
-		}
-	}
 }

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -221,7 +220,7 @@ host all all 127.0.0.1/32 reject
 func TestTokensAreNotLogged(t *testing.T) {
 	p := testenv.Postgres(t, servers.PostgresOptions{Settings: []string{"log_statement=all", "log_min_messages=debug1", "log_connections=on", "log_min_duration_statement=0"}})
 	r := &rig{t: t, pg: p, db: "postgres", guard: &fakeGuard{}}
-	var ours lockedBuffer
+	var ours testenv.Buffer
 	r.serve(func(c *Config) {
 		c.Logger = slog.New(slog.NewTextHandler(&ours, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
@@ -250,23 +249,6 @@ func TestTokensAreNotLogged(t *testing.T) {
 	if !strings.Contains(ours.String(), "session bound") {
 		t.Errorf("we logged %q", ours.String())
 	}
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // PREPARE TRANSACTION by a leader is refused, unless it is allowed.

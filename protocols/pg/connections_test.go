@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/fenceproxy/fenceproxy/internal/testenv"
 	"github.com/fenceproxy/fenceproxy/protocols"
 )
 
@@ -124,7 +125,7 @@ func proxyHeader(ip string, port uint16) []byte {
 // The log knows a client by the address that the load balancer gives, the server by the
 // proxy's; and only the load balancer is believed.
 func TestProxyProtocol(t *testing.T) {
-	var log syncBuffer
+	var log testenv.Buffer
 	trust := func(network string) func(*Config) {
 		return func(c *Config) {
 			c.ProxyProtocol = &protocols.ProxyProtocol{Trusted: []netip.Prefix{netip.MustParsePrefix(network)}}
@@ -166,7 +167,7 @@ func TestProxyProtocol(t *testing.T) {
 
 // Where no PROXY protocol header is expected, the log says what came.
 func TestProxyHeaderWhereNoneIsExpected(t *testing.T) {
-	var log syncBuffer
+	var log testenv.Buffer
 	r := newRig(t, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 	p := dial(t, r.addr)
 	p.send(proxyHeader("192.0.2.7", 4711))
@@ -176,23 +177,6 @@ func TestProxyHeaderWhereNoneIsExpected(t *testing.T) {
 	if s := log.String(); !strings.Contains(s, "PROXY protocol") {
 		t.Errorf("the log:\n%s", s)
 	}
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 // A client that sends one byte a second is waited for no longer than one that sends none,

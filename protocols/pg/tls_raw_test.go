@@ -2,7 +2,6 @@ package pg
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
@@ -126,13 +125,5 @@ func (r *tlsRig) shown(addr string) string {
 
 func eventually(t *testing.T, is func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(testenv.Context(t), 20*time.Second)
-	defer cancel()
-	for !is() {
-		select {
-		case <-ctx.Done():
-			t.Fatal("it does not come")
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	testenv.Within(t, 20*time.Second, "what is waited for", is)
 }

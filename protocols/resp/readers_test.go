@@ -2,10 +2,7 @@ package resp_test
 
 import (
 	"fmt"
-	"io"
-	"net"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -153,29 +150,8 @@ func TestClientRenamed(t *testing.T) {
 // is named would not be the one that is killed.
 func TestBehindAPooler(t *testing.T) {
 	p := testenv.SharedRedis(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var relays sync.WaitGroup
-	relays.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			up, err := net.Dial("tcp", p.Addr)
-			if err != nil {
-				_ = c.Close()
-				return
-			}
-			relays.Go(func() { defer c.Close(); _, _ = io.Copy(c, up) })
-			relays.Go(func() { defer up.Close(); _, _ = io.Copy(up, c) })
-		}
-	})
-	defer relays.Wait()
-	defer l.Close()
-	r := newRig(t, rigOptions{config: func(c *resp.Config) { c.Upstream = l.Addr().String() }})
+	pooler, _ := testenv.RelayTCP(t, p.Addr, nil, nil)
+	r := newRig(t, rigOptions{config: func(c *resp.Config) { c.Upstream = pooler }})
 	lead := r.lead(t)
 	w := dial(t, r.addr)
 	w.wantPrefix("FENCE BIND "+lead.Token.Reveal(), "-FENCED refused: a takeover could not end this connection")

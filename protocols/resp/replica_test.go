@@ -1,7 +1,6 @@
 package resp_test
 
 import (
-	"context"
 	"io"
 	"net"
 	"strings"
@@ -96,49 +95,20 @@ func (h *hose) hold() (release func()) {
 
 func newHose(t *testing.T, to string) *hose {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := &hose{addr: l.Addr().String()}
-	ctx, stop := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() {
+	h := &hose{}
+	var cut func()
+	h.addr, cut = testenv.RelayTCP(t, to, nil, func(to io.Writer, from io.Reader) {
+		buf := make([]byte, 4096)
 		for {
-			c, err := l.Accept()
-			if err != nil {
+			n, err := from.Read(buf)
+			h.mu.Lock()
+			_, werr := to.Write(buf[:n])
+			h.mu.Unlock()
+			if err != nil || werr != nil {
 				return
 			}
-			up, err := net.Dial("tcp", to)
-			if err != nil {
-				_ = c.Close()
-				continue
-			}
-			end := context.AfterFunc(ctx, func() { _ = c.Close(); _ = up.Close() })
-			wg.Go(func() {
-				defer end()
-				defer up.Close()
-				_, _ = io.Copy(up, c)
-			})
-			wg.Go(func() {
-				defer c.Close()
-				buf := make([]byte, 4096)
-				for {
-					n, err := up.Read(buf)
-					h.mu.Lock()
-					_, werr := c.Write(buf[:n])
-					h.mu.Unlock()
-					if err != nil || werr != nil {
-						return
-					}
-				}
-			})
 		}
 	})
-	t.Cleanup(func() {
-		stop()
-		_ = l.Close()
-		wg.Wait()
-	})
+	t.Cleanup(cut)
 	return h
 }

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -34,7 +33,7 @@ type rig struct {
 	election  string // its default election, one of the test's own
 	elections *memory.Backend
 	control   *redis.Client // to the server, not through the proxy
-	log       *syncBuffer
+	log       *testenv.Buffer
 }
 
 type rigOptions struct {
@@ -52,7 +51,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	o.client.Addr = o.redis.Addr
 	o.client.DisableIdentity = true
 	o.client.ContextTimeoutEnabled = true
-	r := &rig{redis: o.redis, election: testenv.Name(t, "e"), elections: memory.New(), log: new(syncBuffer)}
+	r := &rig{redis: o.redis, election: testenv.Name(t, "e"), elections: memory.New(), log: new(testenv.Buffer)}
 	log := slog.New(slog.NewTextHandler(r.log, nil))
 	r.control = redis.NewClient(&o.client)
 	fence := redisfence.New(&o.client, redisfence.Options{})
@@ -234,34 +233,7 @@ func readReply(r *bufio.Reader, b *bytes.Buffer) error {
 // eventually waits until a condition holds.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !is() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in time: %s", what)
-		}
-		select {
-		case <-t.Context().Done():
-			t.Fatal(t.Context().Err())
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
+	testenv.Within(t, patience, what, is)
 }
 
 func fields(s string) []any {
