@@ -1,15 +1,16 @@
 package kubernetes
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
 	"github.com/fenceproxy/fenceproxy/election"
@@ -90,7 +91,7 @@ func TestInPod(t *testing.T) {
 	g := win(t, candidate, "pod", election.AcquireOptions{})
 	renew(t, candidate, "pod", g.Token, election.Renewed)
 	standing(t, proxy, "pod", g.Token, election.StandingCurrent, g.Number)
-	if r, err := proxy.Renew(t.Context(), "pod", g.Token); !errors.Is(err, election.ErrUnavailable) || !strings.Contains(err.Error(), "cannot update resource") {
+	if r, err := proxy.Renew(t.Context(), "pod", g.Token); !errors.Is(err, election.ErrUnavailable) || !apierrors.IsForbidden(err) {
 		t.Errorf("a proxy renews: %+v, %v", r, err)
 	}
 	if r, err := candidate.Resign(t.Context(), "pod", g.Token, election.ResignOptions{}); err != nil || r.Status != election.Released {
@@ -106,7 +107,8 @@ func TestInPod(t *testing.T) {
 		if err := os.Remove(a.file(file)); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := parseURL("kubernetes:///", a); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), file) {
+		var missing *os.PathError
+		if _, _, err := parseURL("kubernetes:///", a); !errors.Is(err, os.ErrNotExist) || !errors.As(err, &missing) || missing.Path != a.file(file) {
 			t.Errorf("without its %s: %v", file, err)
 		}
 		if err := os.WriteFile(a.file(file), b, 0o600); err != nil {
@@ -121,7 +123,8 @@ func TestInPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := open(other, "kubernetes:///").Status(t.Context(), "pod")
-	if !errors.Is(err, election.ErrUnavailable) || !strings.Contains(err.Error(), "certificate") {
+	var untrusted *tls.CertificateVerificationError
+	if !errors.Is(err, election.ErrUnavailable) || !errors.As(err, &untrusted) {
 		t.Errorf("nobody vouches for the server: %v", err)
 	}
 	if err := os.WriteFile(other.file("ca.crt"), []byte("none"), 0o600); err != nil {

@@ -31,6 +31,10 @@ type Control interface {
 type Config struct {
 	// Upstream is the server's host:port. Each client has a connection of its own to it.
 	Upstream string
+	// Dial connects to the server that a session begins on, within DialTimeout. It may be
+	// called concurrently. Nil means TCP to Upstream, which otherwise only names the
+	// server in the log.
+	Dial func(ctx context.Context) (net.Conn, error)
 	// Guard admits sessions.
 	Guard Admitter
 	// Control reads the command table of the same server.
@@ -74,8 +78,15 @@ const (
 var ErrConfig = errors.New("resp configuration")
 
 func (c Config) check() (Config, error) {
-	if _, _, err := net.SplitHostPort(c.Upstream); err != nil {
-		return c, fmt.Errorf("%w: upstream: %w", ErrConfig, err)
+	if c.Dial == nil {
+		addr := c.Upstream
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			return c, fmt.Errorf("%w: upstream: %w", ErrConfig, err)
+		}
+		c.Dial = func(ctx context.Context) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "tcp", addr)
+		}
 	}
 	if c.Guard == nil || c.Control == nil {
 		return c, fmt.Errorf("%w: a guard and a control connection are needed", ErrConfig)

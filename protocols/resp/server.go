@@ -42,8 +42,7 @@ func (s *Server) session(ctx context.Context, client net.Conn) {
 	table, err := s.tables.get(ctx)
 	var upstream net.Conn
 	if err == nil {
-		d := net.Dialer{Timeout: s.c.DialTimeout}
-		upstream, err = d.DialContext(ctx, "tcp", s.c.Upstream)
+		upstream, err = s.dial(ctx)
 	}
 	if err != nil {
 		s.c.Log.Warn("no session: the upstream server cannot be reached", "upstream", s.c.Upstream, "error", err)
@@ -66,6 +65,12 @@ func (s *Server) session(ctx context.Context, client net.Conn) {
 		commands:  table,
 	})
 	x.run(ctx)
+}
+
+func (s *Server) dial(ctx context.Context) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.c.DialTimeout)
+	defer cancel()
+	return s.c.Dial(ctx)
 }
 
 // why asks the guard what became of a term whose connection the server closed. Nil
