@@ -66,60 +66,78 @@ func (o Options) tls(url *tls.Config) *tls.Config {
 	return c
 }
 
-// openGroup is OpenURL for what is more than one server: redis+cluster and
-// redis+sentinel, with rediss, valkey and valkeys likewise, several hosts with commas
-// between. The user is that of the servers; sentinels are asked without one. The name
-// that sentinels watch the primary by is the parameter master_name. It reports whether
-// the URL is such a one.
-func openGroup(rawURL string, o Options) (*Backend, bool, error) {
-	scheme, rest, ok := strings.Cut(rawURL, "://")
+// A Group is what a URL of several servers names: a cluster or, through sentinels, the
+// primary that they watch. One of its fields is set.
+type Group struct {
+	Cluster  *goredis.ClusterOptions
+	Sentinel *goredis.FailoverOptions
+}
+
+// ParseGroup reads a URL of the scheme redis+cluster or redis+sentinel, with rediss, valkey
+// and valkeys likewise, and several hosts with commas between. The user is that of the
+// servers; sentinels are asked without one. The name that sentinels watch the primary by is
+// the parameter master_name. ok is false where the URL is of another scheme. No error
+// quotes what may be a password.
+func ParseGroup(rawURL string) (g Group, ok bool, err error) {
+	scheme, rest, found := strings.Cut(rawURL, "://")
 	kind, group, plus := strings.Cut(strings.ToLower(scheme), "+")
-	if !ok || !plus || group != "cluster" && group != "sentinel" {
-		return nil, false, nil
+	if !found || !plus || group != "cluster" && group != "sentinel" {
+		return g, false, nil
 	}
 	kind = strings.Replace(kind, "valkey", "redis", 1)
 	if kind != "redis" && kind != "rediss" {
-		return nil, false, nil
+		return g, false, nil
 	}
 	port := "6379"
 	if group == "sentinel" {
 		port = "26379"
 	}
-	b, err := openHosts(rawURL, kind+"://"+rest, group, port, o)
-	if err != nil {
-		return nil, true, fmt.Errorf("redis election backend: %w", err)
-	}
-	return b, true, nil
+	g, err = parseHosts(rawURL, kind+"://"+rest, group, port)
+	return g, true, err
 }
 
-// openHosts opens a group by a URL of several hosts, whose scheme is redis or rediss.
-func openHosts(rawURL, hosts, group, port string, o Options) (*Backend, error) {
+// parseHosts reads a URL of several hosts, whose scheme is redis or rediss.
+func parseHosts(rawURL, hosts, group, port string) (g Group, err error) {
 	if err := connurl.Check(rawURL); err != nil {
-		return nil, err
+		return g, err
 	}
 	single, err := singleHost(hosts, port)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", connurl.ErrInvalid, err)
+		return g, fmt.Errorf("%w: %w", connurl.ErrInvalid, err)
 	}
 	if group == "cluster" {
-		s, err := goredis.ParseClusterURL(single)
-		if err != nil {
-			return nil, connurl.Explain(single, err)
+		if g.Cluster, err = goredis.ParseClusterURL(single); err != nil {
+			return Group{}, connurl.Explain(single, err)
 		}
-		return OpenCluster(s, o), nil
+		return g, nil
 	}
 	s, err := goredis.ParseFailoverURL(single)
 	switch {
 	case err != nil:
-		return nil, connurl.Explain(single, err)
+		return g, connurl.Explain(single, err)
 	case s.MasterName == "":
-		return nil, fmt.Errorf("%w: the parameter master_name is missing", connurl.ErrInvalid)
+		return g, fmt.Errorf("%w: the parameter master_name is missing", connurl.ErrInvalid)
 	case s.Username != "" || s.Password != "":
-		return nil, fmt.Errorf("%w: the user and the password belong before the host", connurl.ErrInvalid)
+		return g, fmt.Errorf("%w: the user and the password belong before the host", connurl.ErrInvalid)
 	}
 	s.Username, s.Password = s.SentinelUsername, s.SentinelPassword
 	s.SentinelUsername, s.SentinelPassword = "", ""
-	return OpenSentinel(s, o), nil
+	return Group{Sentinel: s}, nil
+}
+
+// openGroup is OpenURL for what is more than one server. It reports whether the URL is
+// such a one.
+func openGroup(rawURL string, o Options) (*Backend, bool, error) {
+	g, ok, err := ParseGroup(rawURL)
+	switch {
+	case err != nil:
+		return nil, ok, fmt.Errorf("redis election backend: %w", err)
+	case g.Cluster != nil:
+		return OpenCluster(g.Cluster, o), true, nil
+	case g.Sentinel != nil:
+		return OpenSentinel(g.Sentinel, o), true, nil
+	}
+	return nil, false, nil
 }
 
 // singleHost turns a URL with several hosts into go-redis's form, with one host and
