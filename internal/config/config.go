@@ -73,6 +73,9 @@ type Listener struct {
 	// Listen and Upstream are host:port; Postgres's may be a Unix socket too, as
 	// pg.SocketPath reads it.
 	Listen, Upstream string
+	// Group is how several Redis or Valkey servers belong together. Upstream is then a
+	// URL without user and password.
+	Group Group
 	// Upstreams are the servers that sessions choose among, in the order in which they
 	// are tried (Postgres only); Upstream is then all of them, with commas between.
 	Upstreams []string

@@ -79,6 +79,7 @@ func TestMistakes(t *testing.T) {
 		"port range":     {change("127.0.0.1:6432", "127.0.0.1:70000"), `6:5: listeners[0].listen: port "70000" is not a number from 0 to 65535`},
 		"port zero":      {change("127.0.0.1:5432\n", "127.0.0.1:0\n"), `7:5: listeners[0].upstream: port "0" is not a number from 1 to 65535`},
 		"no host":        {change("upstream: 127.0.0.1:5432", "upstream: :5432"), `7:5: listeners[0].upstream: ":5432" names no host`},
+		"a URL":          {change("upstream: 127", "upstream: redis://127"), `7:5: listeners[0].upstream: "redis://127.0.0.1:5432" is not host:port`},
 		"loop":           {change("upstream: 127.0.0.1:5432", "upstream: 127.0.0.1:6432"), "7:5: listeners[0].upstream: is the listener's own address"},
 		"protocol":       {change("protocol: postgres", "protocol: postgresql"), `5:5: listeners[0].protocol: "postgresql" is not one of postgres, redis, valkey (did you mean postgres?)`},
 		"control scheme": {change("control: postgres:", "control: redis:"), `8:5: listeners[0].control: a URL of scheme "redis": must be one of postgres, postgresql`},
@@ -396,5 +397,42 @@ func TestElectionBackends(t *testing.T) {
 		if err != nil || c.Elections.Backend.Reveal() != u {
 			t.Errorf("%s: %v", u, err)
 		}
+	}
+}
+
+// Upstream and control of a group of Redis servers name the same kind of group.
+func TestGroups(t *testing.T) {
+	file := func(upstream, control string) string {
+		return fmt.Sprintf("elections: {backend: \"redis://h\"}\nlisteners:\n  - protocol: valkey\n    listen: :1\n    upstream: %q\n    control: %q\n", upstream, control)
+	}
+	for name, c := range map[string]struct {
+		upstream, control string
+		group             Group
+		want              string // without f.yaml:
+	}{
+		"sentinel": {"redis+sentinel://s1,s2:3?master_name=main", "valkeys+sentinel://u:p@s1/1?master_name=main", Sentinel, ""},
+		"cluster":  {"valkey+cluster://n1:1,n2", "redis+cluster://u:p@n1", Cluster, ""},
+		"one":      {"h:1", "redis://h", NoGroup, ""},
+		"a user":   {"redis+cluster://u@n", "redis+cluster://n", NoGroup, "5:5: listeners[0].upstream: holds a user: that belongs into control; here, clients bring their own"},
+		"no name":  {"redis+sentinel://s", "redis+sentinel://s?master_name=m", NoGroup, "5:5: listeners[0].upstream: invalid connection string: the parameter master_name is missing"},
+		"TLS":      {"rediss+cluster://n", "rediss+cluster://n", NoGroup, "5:5: listeners[0].upstream: TLS with the servers is said by upstream_tls, and here by redis+cluster://"},
+		"plain":    {"redis://n", "redis://n", NoGroup, "5:5: listeners[0].upstream: must be host:port of one server, or a URL that begins with redis+sentinel:// or redis+cluster://"},
+		"differ":   {"redis+cluster://n", "redis+sentinel://n?master_name=m", NoGroup, "6:5: listeners[0].control: leads to what begins with redis+sentinel://, and upstream does not"},
+		"one of":   {"redis+cluster://n", "redis://n", NoGroup, "6:5: listeners[0].control: must begin with redis+cluster://, as upstream does"},
+		"but one":  {"n:1", "redis+cluster://n", NoGroup, "6:5: listeners[0].control: leads to what begins with redis+cluster://, and upstream does not"},
+		"password": {"redis+cluster://n", "redis+cluster://u:hunter2@n:x", NoGroup, "6:5: listeners[0].control: invalid connection string"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, err := Parse("f.yaml", []byte(file(c.upstream, c.control)), env(nil))
+			if c.want == "" {
+				if err != nil || cfg.Listeners[0].Group != c.group || cfg.Listeners[0].Upstream != c.upstream {
+					t.Errorf("got %+v, %v", cfg, err)
+				}
+				return
+			}
+			if err == nil || !strings.HasPrefix(strings.ReplaceAll(err.Error(), "f.yaml:", ""), c.want) || strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("got  %v\nwant %s", err, c.want)
+			}
+		})
 	}
 }

@@ -35,6 +35,8 @@ func (r *reader) upstreams(o *object, l *Listener) {
 				f.mistake("several servers are for postgres only")
 			}
 			items = f.list()
+		} else if f.group(l) {
+			items = nil
 		}
 		for _, item := range items {
 			addr := item.addressOrSocket(false, l.Protocol)
@@ -50,7 +52,9 @@ func (r *reader) upstreams(o *object, l *Listener) {
 				l.Upstreams = append(l.Upstreams, addr)
 			}
 		}
-		l.Upstream = strings.Join(l.Upstreams, ",")
+		if len(l.Upstreams) > 0 {
+			l.Upstream = strings.Join(l.Upstreams, ",")
+		}
 	}
 	if f := o.takeFor("target_session_attrs", l); f != nil {
 		if s := f.oneOf("any", string(pg.ReadWriteSession), string(pg.ReadOnlySession), string(pg.PrimarySession),

@@ -126,7 +126,7 @@ func (r *reader) listener(o *object, others []Listener) Listener {
 		case Postgres:
 			from.url(control, "postgres", "postgresql")
 		case Redis, Valkey:
-			from.url(control, "redis", "rediss", "valkey", "valkeys")
+			from.redisControl(control, &l)
 		}
 		l.Control = NewSecret(control)
 	}
