@@ -5,8 +5,11 @@ import (
 	"fmt"
 )
 
-// valkeyServer is the name of Valkey's program.
-const valkeyServer = "valkey-server"
+// The names of the programs.
+const (
+	redisServer  = "redis-server"
+	valkeyServer = "valkey-server"
+)
 
 // StartValkey starts a Valkey server without persistence.
 func StartValkey(ctx context.Context, o RedisOptions) (*Process, error) {
