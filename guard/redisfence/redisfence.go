@@ -91,9 +91,15 @@ func (f *Fence) Read(ctx context.Context, electionID string) (guard.Record, erro
 		}
 		return err
 	})
-	switch {
-	case role != "" && role != "master":
+	if role != "" && role != "master" {
 		return guard.Record{}, ErrReplica
+	}
+	return recordIn(key, value, err)
+}
+
+// recordIn is the record in the answer to a GET of a fence's key.
+func recordIn(key, value string, err error) (guard.Record, error) {
+	switch {
 	case errors.Is(err, redis.Nil):
 		return guard.Record{}, nil
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):

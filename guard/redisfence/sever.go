@@ -39,7 +39,8 @@ func (f *Fence) sweepNode(ctx context.Context, nodes []string, i int, t guard.Te
 		client = f.node(addr)
 		defer func() { _ = client.Close() }()
 	}
-	if err := f.sweep(ctx, addr, client, t); err != nil {
+	failed := func(doing string, err error) error { return f.failed(addr, doing, err) }
+	if err := sweep(ctx, client, t, failed); err != nil {
 		return nil, err
 	}
 	var more []string
@@ -146,15 +147,15 @@ func replicasIn(info string) (nodes []string) {
 }
 
 // sweep ends every connection of an older term on one node, and looks again until there
-// is none left.
-func (f *Fence) sweep(ctx context.Context, addr string, client *redis.Client, t guard.Term) error {
+// is none left. Errors go through failed, with what was being done.
+func sweep(ctx context.Context, client *redis.Client, t guard.Term, failed func(doing string, err error) error) error {
 	for {
 		var list string
 		if err := patiently(ctx, client, func() (err error) {
 			list, err = client.ClientList(ctx).Result()
 			return err
 		}); err != nil {
-			return f.failed(addr, "listing its connections", err)
+			return failed("listing its connections", err)
 		}
 		old, above := older(list, t)
 		if above > 0 {
@@ -176,11 +177,11 @@ func (f *Fence) sweep(ctx context.Context, addr string, client *redis.Client, t 
 			}
 			return err
 		}); err != nil {
-			return f.failed(addr, fmt.Sprintf("ending %d connections", len(old)), err)
+			return failed(fmt.Sprintf("ending %d connections", len(old)), err)
 		}
 		// INVARIANT: the node itself says that they are gone: look again.
 		if err := pause(ctx); err != nil {
-			return f.failed(addr, fmt.Sprintf("waiting for %d connections to end", len(old)), err)
+			return failed(fmt.Sprintf("waiting for %d connections to end", len(old)), err)
 		}
 	}
 }

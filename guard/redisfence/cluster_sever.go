@@ -1,0 +1,214 @@
+package redisfence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/guard/rediscluster"
+)
+
+// atOnce is how many nodes or slots are dealt with at the same time.
+const atOnce = 16
+
+// A severing is one Sever under way.
+type severing struct {
+	f       *ClusterFence
+	t       guard.Term
+	record  guard.Record
+	copied  map[int]bool    // slots
+	swept   map[string]bool // nodes, by id; also those that need not be
+	excused []string        // addresses
+}
+
+// Sever implements guard.Fence. The record must be the term's already.
+//
+// INVARIANT: members are read after the raise; a node is swept after all copies are in
+// place; and it goes on until nothing is left that was not dealt with, since nodes join,
+// slots move and primaries change meanwhile.
+func (f *ClusterFence) Sever(ctx context.Context, t guard.Term) error {
+	f.remember(t.Election)
+	record, err := f.Read(ctx, t.Election)
+	switch {
+	case err != nil:
+		return err
+	case record.Highest > t.Number:
+		return &guard.BoundAboveError{Election: t.Election, Number: record.Highest}
+	case record.Highest != t.Number || record.Holder != t.Digest:
+		return fmt.Errorf("severing: %w", guard.ErrConflict)
+	}
+	x := &severing{f: f, t: t, record: record, copied: make(map[int]bool), swept: make(map[string]bool)}
+	start := time.Now()
+	for {
+		more, err := x.round(ctx)
+		var above *guard.BoundAboveError
+		switch {
+		case err == nil && !more:
+			if len(x.excused) > 0 {
+				f.log.Warn("nodes that the cluster has given up were not swept", "election", t.Election, "number", t.Number, "nodes", x.excused)
+			}
+			return nil
+		case errors.As(err, &above), errors.Is(err, ErrRights):
+			return err
+		case err != nil && (ctx.Err() != nil || time.Since(start) > nodeTimeout || pause(ctx) != nil):
+			return err
+		}
+	}
+}
+
+// round does what is left to do as the cluster is now, and reports whether there was any.
+func (x *severing) round(ctx context.Context) (more bool, err error) {
+	m, err := x.f.members(ctx, x.t.Election)
+	if err != nil {
+		return false, err
+	}
+	addrs := make([]string, len(m.nodes))
+	for i, n := range m.nodes {
+		addrs[i] = n.Addr
+	}
+	v, err := x.f.top.Look(ctx, addrs...)
+	if err != nil {
+		return false, err
+	}
+	slots := slices.DeleteFunc(copySlots(v, m), func(s int) bool { return x.copied[s] })
+	if err := x.f.each(slots, func(slot int) error { return x.f.putAnywhere(ctx, x.t.Election, slot, x.record) }); err != nil {
+		return false, err
+	}
+	for _, s := range slots {
+		x.copied[s] = true
+	}
+	nodes := slices.DeleteFunc(x.nodes(v, m), func(n rediscluster.Node) bool { return x.swept[n.ID] })
+	if err := x.sweep(ctx, v, nodes); err != nil {
+		return false, err
+	}
+	if len(slots) > 0 || len(nodes) > 0 {
+		return true, nil
+	}
+	x.forget(ctx, v, m)
+	return false, nil
+}
+
+// copySlots are the slots in which a copy is or has to be: the members', as far as anybody
+// owns them, and one of each primary.
+func copySlots(v *rediscluster.View, m members) (slots []int) {
+	for _, s := range m.slots {
+		if _, owned := v.Owner(s); owned {
+			slots = append(slots, s)
+		}
+	}
+	for _, n := range v.Nodes() {
+		if s, ok := copySlot(n); ok && n.Primary {
+			slots = append(slots, s)
+		}
+	}
+	slices.Sort(slots)
+	return slices.Compact(slots)
+}
+
+// nodes are all that may have connections: those that any node knows, and the members.
+func (x *severing) nodes(v *rediscluster.View, m members) []rediscluster.Node {
+	nodes := slices.Clone(v.Nodes())
+	for _, n := range m.nodes {
+		if _, listed := v.ByID(n.ID); !listed {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
+// sweep sweeps nodes, several at a time.
+func (x *severing) sweep(ctx context.Context, v *rediscluster.View, nodes []rediscluster.Node) error {
+	errs := make([]error, len(nodes))
+	var wg sync.WaitGroup
+	free := make(chan struct{}, atOnce)
+	for i, n := range nodes {
+		if givenUp(v, n) {
+			x.excused = append(x.excused, n.Addr)
+			x.f.owe(n.ID)
+			continue
+		}
+		free <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-free }()
+			errs[i] = x.f.sweepNode(ctx, n, x.t)
+		})
+	}
+	wg.Wait()
+	for i, n := range nodes {
+		if errs[i] == nil {
+			x.swept[n.ID] = true
+		}
+	}
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// givenUp reports whether a node need not be swept: it does not answer, and either the
+// cluster has declared it failed and its slots are others', or nobody lists it any more.
+// INVARIANT: the owners of more than half of all slots say so. What is written on such a
+// node the cluster throws away when it returns.
+func givenUp(v *rediscluster.View, n rediscluster.Node) bool {
+	if n.Answered {
+		return false
+	}
+	voices := 0
+	for _, o := range v.Nodes() {
+		for _, r := range o.Slots {
+			if o.Answered {
+				voices += r.Last - r.First + 1
+			}
+		}
+	}
+	if voices <= rediscluster.Slots/2 {
+		return false
+	}
+	now, listed := v.ByID(n.ID)
+	return !listed || !now.Answered && now.Failed && len(now.Slots) == 0
+}
+
+// sweepNode sweeps one node, after it has said who it is.
+func (f *ClusterFence) sweepNode(ctx context.Context, n rediscluster.Node, t guard.Term) error {
+	failed := func(doing string, err error) error {
+		return fmt.Errorf("%w: node %s at %s (if it is gone for good: CLUSTER FORGET it): %s: %w", ErrNode, n.ID, n.Addr, doing, explain(err))
+	}
+	if n.Addr == "" {
+		return failed("asking who it is", errNoAddress)
+	}
+	c := f.top.Client(n.Addr)
+	var id string
+	if err := whileBusy(ctx, c, func() (err error) {
+		id, err = c.Do(ctx, "CLUSTER", "MYID").Text()
+		return err
+	}); err != nil {
+		return failed("asking who it is", err)
+	}
+	if id != n.ID {
+		return failed("asking who it is", errOther)
+	}
+	return sweep(ctx, c, t, failed)
+}
+
+var (
+	errNoAddress = errors.New("nobody knows its address")
+	errOther     = errors.New("another node answers at its address")
+)
+
+// forget drops members that are of no use any more: addresses that a node has left, and
+// nodes that nobody lists.
+func (x *severing) forget(ctx context.Context, v *rediscluster.View, m members) {
+	var old []string
+	for _, n := range m.nodes {
+		if now, listed := v.ByID(n.ID); !listed || now.Answered && now.Addr != n.Addr {
+			old = append(old, nodeMember(n))
+		}
+	}
+	x.f.dropMembers(ctx, x.t.Election, x.record, old)
+}
