@@ -36,9 +36,7 @@ func StartRedisCluster(ctx context.Context, o RedisOptions, primaries int) (node
 		if err != nil {
 			return nodes, err
 		}
-		o.Args = append([]string{
-			"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus), "--cluster-node-timeout", "2000",
-		}, args...)
+		o.Args = append(clusterArgs(bus), args...)
 		p, err := StartRedis(ctx, o)
 		if err != nil {
 			return nodes, err
@@ -67,6 +65,11 @@ func StartRedisCluster(ctx context.Context, o RedisOptions, primaries int) (node
 		return nil
 	})
 	return nodes, err
+}
+
+// clusterArgs are the arguments of a node of a cluster.
+func clusterArgs(bus int) []string {
+	return []string{"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus), "--cluster-node-timeout", "2000"}
 }
 
 // SentinelMaster is the name under which a RedisSentinel's primary is watched.
