@@ -51,7 +51,7 @@ var mutants = []mutant{
 		"highest = %d AND holder = %s AND state", "highest = %d AND %s IS NOT NULL AND state",
 		"./guard/pgfence", "TestSuite"},
 	{"proof of the Unix socket", "guard/pgfence/unix.go",
-		"case p.parent != b.Listener:", "case p.parent < 0:",
+		"case p.Parent != b.Listener:", "case p.Parent < 0:",
 		"./guard/pgfence", "TestUnixSocketIsProven"},
 	{"the server's certificate verified", "protocols/tlsconf/client.go",
 		"if mode := c.o.Mode; mode == VerifyCA || mode == VerifyFull {", "if mode := c.o.Mode; mode == \"\" {",

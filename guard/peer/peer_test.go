@@ -1,4 +1,4 @@
-package pgfence
+package peer
 
 import (
 	"os"
@@ -18,22 +18,22 @@ func TestLookAtAProcess(t *testing.T) {
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p, err := lookAt(uint32(child.Process.Pid))
+	p, err := Look(child.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.parent != os.Getpid() {
-		t.Errorf("parent %d", p.parent)
+	if p.Parent != os.Getpid() {
+		t.Errorf("parent %d", p.Parent)
 	}
 	const tick = 50 * time.Millisecond
-	if p.start.Before(before.Add(-tick)) || p.start.After(time.Now().Add(tick)) {
-		t.Errorf("started %v before the test", before.Sub(p.start))
+	if p.Started.Before(before.Add(-tick)) || p.Started.After(time.Now().Add(tick)) {
+		t.Errorf("started %v before the test", before.Sub(p.Started))
 	}
 	in.Close()
 	if err := child.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lookAt(uint32(child.Process.Pid)); err == nil {
+	if _, err := Look(child.Process.Pid); err == nil {
 		t.Error("a process that has ended")
 	}
 }

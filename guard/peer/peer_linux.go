@@ -1,13 +1,13 @@
-package pgfence
+package peer
 
 import (
 	"net"
 	"syscall"
 )
 
-// listenerOf is the process id of who listens on the other end of a Unix socket, zero
+// Listener is the process id of who listens on the other end of a Unix socket, zero
 // where it is not known. The kernel notes it when the socket is made to listen.
-func listenerOf(conn net.Conn) int {
+func Listener(conn net.Conn) int {
 	sc, ok := conn.(syscall.Conn)
 	if !ok {
 		return 0
