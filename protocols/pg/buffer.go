@@ -5,6 +5,8 @@ import (
 	"net"
 	"sync"
 	"syscall"
+
+	"github.com/fenceproxy/fenceproxy/protocols"
 )
 
 // A buffer reads a connection in pieces and keeps what is not taken yet. It holds memory
@@ -65,7 +67,7 @@ func (p *buffers) pool(size int) *sync.Pool {
 
 func newBuffer(pools *buffers, from net.Conn) *buffer {
 	b := &buffer{from: from, pools: pools}
-	if b.raw = rawOf(from); b.raw != nil {
+	if b.raw = protocols.Raw(from); b.raw != nil {
 		b.try = b.tryRead
 	} else {
 		b.small = make([]byte, min(smallRead, pools.size))
@@ -152,4 +154,18 @@ func (b *buffer) read(n int, err error) error {
 		err = io.ErrNoProgress
 	}
 	return err
+}
+
+// tryRead reads into memory that it gets for that, if there is something to read; else it
+// gives the memory back, reports false and is called again when there is. So a session at
+// rest costs no memory, and a busy one no system call more.
+func (b *buffer) tryRead(fd uintptr) bool {
+	c := b.pools.get(b.pools.size)
+	n, ready, err := protocols.ReadRaw(fd, c.b)
+	if b.n, b.err = n, err; n > 0 {
+		b.c = c
+		return true
+	}
+	b.pools.put(c)
+	return ready
 }

@@ -1,10 +1,9 @@
 package pg
 
 import (
-	"crypto/tls"
-	"errors"
 	"net"
-	"time"
+
+	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
 )
 
 // alpn is the protocol's name in TLS.
@@ -15,21 +14,10 @@ func ALPN() []string { return []string{alpn} }
 
 // A tlsStream is a leg in TLS.
 type tlsStream struct {
-	*tls.Conn
+	tlsconf.Stream
 	// cert is the certificate (DER) of the leg's server side: on the client's leg the
 	// one that the client was shown, on the other the server's own.
 	cert []byte
-}
-
-// CloseWrite ends the sending side, for TLS and below it. What is being written by
-// somebody else is given up, as TCP does: crypto/tls would wait for it.
-func (t *tlsStream) CloseWrite() error {
-	_ = t.Conn.SetWriteDeadline(time.Unix(1, 0)) // the alert gets a deadline of its own
-	err := t.Conn.CloseWrite()
-	if w, ok := t.NetConn().(interface{ CloseWrite() error }); ok {
-		err = errors.Join(err, w.CloseWrite())
-	}
-	return err
 }
 
 // certOf is the certificate (DER) of the server side of a leg, as it was shown in the

@@ -42,7 +42,7 @@ func (s *Server) acceptTLS(client net.Conn, seen []byte) (*tlsStream, error) {
 	if len(seen) > 0 {
 		raw = &rewound{Conn: client, seen: seen}
 	}
-	t := &tlsStream{Conn: tls.Server(raw, now.Config), cert: now.Leaf.Raw}
+	t := &tlsStream{Stream: tlsconf.Stream{Conn: tls.Server(raw, now.Config)}, cert: now.Leaf.Raw}
 	if err := t.Handshake(); err != nil {
 		var stuffed tls.RecordHeaderError
 		if errors.As(err, &stuffed) && stuffed.Conn != nil && len(seen) == 0 {

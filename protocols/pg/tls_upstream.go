@@ -99,7 +99,7 @@ func (s *Server) handshake(c stream, host string, want encryption) (stream, erro
 	default:
 		return nil, errTLSAnswer
 	}
-	t := &tlsStream{Conn: tls.Client(c, s.cfg.UpstreamTLS.Config(host))}
+	t := &tlsStream{Stream: tlsconf.Stream{Conn: tls.Client(c, s.cfg.UpstreamTLS.Config(host))}}
 	if err := t.Handshake(); err != nil {
 		return nil, err
 	}

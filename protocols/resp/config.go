@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/protocols"
+	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
 )
 
 // An Admitter turns credentials into permits; *guard.Guard is one. The error is a
@@ -22,19 +25,33 @@ type Admitter interface {
 }
 
 // A Control runs a command on a control connection to the upstream server;
-// *redis.Client is one. It needs the right to COMMAND only.
+// *redis.Client is one. It needs the rights to COMMAND and, where the server is reached by
+// a Unix socket, INFO.
 type Control interface {
 	Do(ctx context.Context, args ...any) *redis.Cmd
 }
 
 // Config says what a Server serves.
 type Config struct {
-	// Upstream is the server's host:port. Each client has a connection of its own to it.
+	// Upstream is the server's host:port, or its Unix socket (/path or unix:/path). Each
+	// client has a connection of its own to it.
 	Upstream string
-	// Dial connects to the server that a session begins on, within DialTimeout. It may be
-	// called concurrently. Nil means TCP to Upstream, which otherwise only names the
-	// server in the log.
+	// Dial connects to the server that a session begins on, within DialTimeout, best by a
+	// Dialer. It may be called concurrently. Nil means a Dialer with UpstreamTLS and
+	// KeepAlive to Upstream, which otherwise only names the server in the log.
 	Dial func(ctx context.Context) (net.Conn, error)
+	// TLS is what clients begin with; nil means that they do not. There is none on Unix
+	// sockets.
+	TLS *tlsconf.Server
+	// UpstreamTLS is how the server is connected to; nil means without TLS. The modes that
+	// negotiate (allow, prefer) are none: Redis does not.
+	UpstreamTLS *tlsconf.Client
+	// ProxyProtocol, if not nil, says which load balancers connect on their clients' behalf.
+	// Only they can connect then.
+	ProxyProtocol *protocols.ProxyProtocol
+	// KeepAlive is how clients and servers that are out of reach are found out; what is zero
+	// of it is that of protocols.DefaultKeepAlive.
+	KeepAlive net.KeepAliveConfig
 	// Guard admits sessions.
 	Guard Admitter
 	// Control reads the command table of the same server.
@@ -48,11 +65,19 @@ type Config struct {
 	// FenceDB is the database that holds the fence; zero is the usual one.
 	FenceDB int
 	// MaxConns bounds the clients served at once; zero means
-	// protocols.DefaultMaxConns.
-	MaxConns int
+	// protocols.DefaultMaxConns. MaxPending bounds those of them whose session has not
+	// begun; zero means half of MaxConns. MaxPerAddress bounds the connections of one client
+	// address; zero means no bound.
+	MaxConns, MaxPending, MaxPerAddress int
+	// Buffer is how many bytes a session reads at once from either side; zero means
+	// DefaultBuffer.
+	Buffer int
 	// Drain is how long sessions may take to end when the server stops; zero means
 	// protocols.DefaultDrain.
 	Drain time.Duration
+	// StartupTimeout bounds what comes before a session: the PROXY protocol's header and
+	// the TLS handshake; zero means DefaultStartupTimeout.
+	StartupTimeout time.Duration
 	// DialTimeout bounds connecting upstream, and each question to the control
 	// connection; zero means DefaultDialTimeout.
 	DialTimeout time.Duration
@@ -69,9 +94,11 @@ type Config struct {
 
 // Defaults of Config.
 const (
-	DefaultDialTimeout  = 5 * time.Second
-	DefaultAdmitTimeout = 35 * time.Second
-	DefaultBindTimeout  = 10 * time.Second
+	DefaultBuffer         = 16 << 10
+	DefaultStartupTimeout = 10 * time.Second
+	DefaultDialTimeout    = 10 * time.Second
+	DefaultAdmitTimeout   = 40 * time.Second
+	DefaultBindTimeout    = 10 * time.Second
 )
 
 // ErrConfig means that a Config is not usable.
@@ -79,14 +106,14 @@ var ErrConfig = errors.New("resp configuration")
 
 func (c Config) check() (Config, error) {
 	if c.Dial == nil {
-		addr := c.Upstream
-		if _, _, err := net.SplitHostPort(addr); err != nil {
+		addr, by := c.Upstream, Dialer{TLS: c.UpstreamTLS, KeepAlive: c.KeepAlive}
+		if err := checkAddr(addr); err != nil {
 			return c, fmt.Errorf("%w: upstream: %w", ErrConfig, err)
 		}
-		c.Dial = func(ctx context.Context) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "tcp", addr)
-		}
+		c.Dial = func(ctx context.Context) (net.Conn, error) { return by.Dial(ctx, addr) }
+	}
+	if m := c.UpstreamTLS.Mode(); m == tlsconf.Allow || m == tlsconf.Prefer {
+		return c, fmt.Errorf("%w: upstream TLS: Redis negotiates none, so that mode %s means nothing", ErrConfig, m)
 	}
 	if c.Guard == nil || c.Control == nil {
 		return c, fmt.Errorf("%w: a guard and a control connection are needed", ErrConfig)
@@ -102,18 +129,18 @@ func (c Config) check() (Config, error) {
 			return c, fmt.Errorf("%w: %w", ErrConfig, err)
 		}
 	}
-	if c.MaxConns < 0 || c.Drain < 0 || c.DialTimeout < 0 || c.AdmitTimeout < 0 || c.BindTimeout < 0 || c.FenceDB < 0 {
+	if min(c.MaxConns, c.MaxPending, c.MaxPerAddress, c.Buffer, c.FenceDB) < 0 ||
+		min(c.Drain, c.StartupTimeout, c.DialTimeout, c.AdmitTimeout, c.BindTimeout) < 0 {
 		return c, fmt.Errorf("%w: a limit is negative", ErrConfig)
 	}
-	if c.DialTimeout == 0 {
-		c.DialTimeout = DefaultDialTimeout
-	}
-	if c.AdmitTimeout == 0 {
-		c.AdmitTimeout = DefaultAdmitTimeout
-	}
-	if c.BindTimeout == 0 {
-		c.BindTimeout = DefaultBindTimeout
-	}
+	c.MaxConns = cmp.Or(c.MaxConns, protocols.DefaultMaxConns)
+	c.MaxPending = cmp.Or(c.MaxPending, (c.MaxConns+1)/2)
+	c.Buffer = max(cmp.Or(c.Buffer, DefaultBuffer), 512)
+	c.KeepAlive = protocols.FillKeepAlive(c.KeepAlive)
+	c.StartupTimeout = cmp.Or(c.StartupTimeout, DefaultStartupTimeout)
+	c.DialTimeout = cmp.Or(c.DialTimeout, DefaultDialTimeout)
+	c.AdmitTimeout = cmp.Or(c.AdmitTimeout, DefaultAdmitTimeout)
+	c.BindTimeout = cmp.Or(c.BindTimeout, DefaultBindTimeout)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}

@@ -78,6 +78,8 @@ type binding struct {
 	name       string // the connection's name
 	key        string // the fence's key
 	value      string // what it must hold
+	// direct: the connection is a Unix socket's, and nobody stands in between (Direct).
+	direct bool
 }
 
 // connState is the state of the connection upstream, as far as it matters here.

@@ -44,9 +44,9 @@ func (c *core) unfit(reply []byte) *guard.Refusal {
 	}
 	f.db = db
 	switch {
-	case !sameAddr(info["addr"], c.cfg.localAddr):
+	case !f.binding.direct && !sameAddr(info["addr"], c.cfg.localAddr):
 		// INVARIANT: what is named is this very connection. Behind a pooler it would be
-		// one that other sessions use, or will.
+		// one that other sessions use, or will. By a Unix socket the shell has proven that.
 		return refuse(guard.Unseverable, "the server sees another client address than ours: something stands between the proxy and the server")
 	case info["multi"] != "-1":
 		return refuse(guard.NotAllowed, "a session cannot be bound inside MULTI")

@@ -5,7 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net"
-	"time"
+	"sync"
 
 	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/protocols"
@@ -13,8 +13,12 @@ import (
 
 // A Server serves the clients of one upstream server.
 type Server struct {
-	c      Config
-	tables tables
+	c       Config
+	tables  tables
+	memory  pool
+	sweeper sweeper
+	pending protocols.Count // connections whose session has not begun
+	counts  protocols.Count // connections by address
 }
 
 // New checks c and makes a Server. It does not wait for the upstream server.
@@ -23,22 +27,28 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{c: c, tables: tables{control: c.Control, timeout: c.DialTimeout}}, nil
+	return &Server{c: c, tables: tables{control: c.Control, timeout: c.DialTimeout}, memory: pool{size: c.Buffer}}, nil
 }
 
 // Serve serves clients from l until ctx is done, and returns when the last session has
 // ended. It closes l.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	sweeping, end := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer end()
+	wg.Go(func() { s.sweeper.run(sweeping) })
 	return protocols.Serve(ctx, l, protocols.Serving{
-		Session:  s.session,
-		Refuse:   func(c net.Conn) { _, _ = c.Write([]byte("-ERR max number of clients reached\r\n")) },
-		MaxConns: s.c.MaxConns,
-		Drain:    s.c.Drain,
+		Session:   s.connection,
+		Refuse:    func(c net.Conn) { s.full(c, tooMany) },
+		MaxConns:  s.c.MaxConns,
+		Drain:     s.c.Drain,
+		KeepAlive: s.c.KeepAlive,
 	})
 }
 
 // session serves one client: connect upstream, then pump.
-func (s *Server) session(ctx context.Context, client net.Conn) {
+func (s *Server) session(ctx context.Context, client net.Conn, p *place) {
 	table, err := s.tables.get(ctx)
 	var upstream net.Conn
 	if err == nil {
@@ -47,11 +57,10 @@ func (s *Server) session(ctx context.Context, client net.Conn) {
 	if err != nil {
 		s.c.Log.Warn("no session: the upstream server cannot be reached", "upstream", s.c.Upstream, "error", err)
 		s.tables.suspectIt()
-		_ = client.SetDeadline(time.Now().Add(linger))
-		_, _ = client.Write([]byte(errorLine(wordDown, "fenceproxy cannot reach the server. Check that it runs; then reconnect.")))
-		closeGently(client)
+		s.turnAway(client, errorLine(wordDown, "fenceproxy cannot reach the server. Check that it runs; then reconnect."))
 		return
 	}
+	p.begun()
 	x := &session{
 		server: s, client: client, upstream: upstream, table: table,
 		wake: make(chan struct{}, 1), over: make(chan struct{}),

@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	readSize = 16 << 10
+	// aheadSize is how much of a client's is read while the core waits.
+	aheadSize = 16 << 10
 	// linger is how long a client may take to read our last words.
 	linger = time.Second
 	// boundaryGrace is how long a reply under way may take to end when the session does.
@@ -39,10 +40,9 @@ type session struct {
 	others           sync.WaitGroup
 
 	// The client's pump alone uses these.
-	spareUp []byte
-	ahead   []byte // read while the core waited
-	behind  []byte // the other buffer of the two
-	gone    error  // the client's last read failed
+	ahead  []byte // read while the core waited
+	behind []byte // the other buffer of the two
+	gone   error  // the client's last read failed
 
 	mu      sync.Mutex
 	core    *core
@@ -55,22 +55,31 @@ type session struct {
 
 // run serves the session and returns when all that it started has ended.
 func (x *session) run(ctx context.Context) {
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		x.shutdown()
+	})
+	x.server.sweeper.enter(x)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	x.others.Go(func() {
 		defer cancel()
 		x.pumpServer(ctx)
 	})
-	x.others.Go(func() { x.watchContext(ctx) })
 	x.pumpClient(ctx)
 	x.others.Wait()
+	x.server.sweeper.leave(x)
+	if !stop() {
+		<-stopped
+	}
 	x.dropPermit(true)
 	_ = x.client.Close()
 }
 
 // pumpClient carries bytes from the client upstream.
 func (x *session) pumpClient(ctx context.Context) {
-	buf := make([]byte, readSize)
+	in := newReader(&x.server.memory, x.client)
 	for {
 		if len(x.ahead) > 0 {
 			b := x.ahead
@@ -80,13 +89,15 @@ func (x *session) pumpClient(ctx context.Context) {
 			}
 			continue
 		}
+		x.ahead, x.behind = nil, nil // a session at rest holds no memory
 		if x.gone != nil {
 			break
 		}
-		n, err := x.client.Read(buf)
-		if n > 0 && !x.feed(ctx, buf[:n]) {
+		b, err := in.next()
+		if len(b) > 0 && !x.feed(ctx, b) {
 			break
 		}
+		in.done()
 		if err != nil && !x.readOn(ctx, err) {
 			break
 		}
@@ -99,7 +110,7 @@ func (x *session) pumpClient(ctx context.Context) {
 	if errors.Is(x.gone, io.EOF) {
 		// The client has sent all; the server answers what it owes, and closes.
 		_ = x.upstream.SetReadDeadline(time.Now().Add(halfClosed))
-		if tcp, ok := x.upstream.(*net.TCPConn); !ok || tcp.CloseWrite() != nil {
+		if endWriting(x.upstream) != nil {
 			_ = x.upstream.Close()
 		}
 	} else if x.gone != nil {
@@ -107,7 +118,7 @@ func (x *session) pumpClient(ctx context.Context) {
 	}
 	<-x.over
 	if x.gone == nil {
-		discard(x.client, buf)
+		discard(x.client)
 	}
 }
 
@@ -137,7 +148,9 @@ func (x *session) readOn(ctx context.Context, err error) bool {
 // them all. It reports whether to go on.
 func (x *session) feed(ctx context.Context, b []byte) bool {
 	for {
+		out := x.server.memory.toWrite()
 		x.mu.Lock()
+		x.core.up = append(out.b, x.core.up...)
 		n := x.core.fromClient(b)
 		up := x.takeUp()
 		ask, waiting, ended := x.core.ask, x.core.waiting(), x.core.ended
@@ -145,7 +158,9 @@ func (x *session) feed(ctx context.Context, b []byte) bool {
 		x.awaiting = waiting && ask.kind == askNothing
 		x.mu.Unlock()
 		b = b[n:]
-		if !x.send(up) {
+		sent := x.send(up)
+		x.server.memory.written(out, up)
+		if !sent {
 			return false
 		}
 		if ask.kind != askAdmit {
@@ -167,13 +182,10 @@ func (x *session) feed(ctx context.Context, b []byte) bool {
 	}
 }
 
-// takeUp takes what the core has for the server. The bytes are valid until the next call.
+// takeUp takes what the core has for the server.
 func (x *session) takeUp() []byte {
 	up := x.core.up
-	x.core.up, x.spareUp = x.spareUp[:0], up
-	if cap(x.spareUp) > 4*readSize {
-		x.spareUp = nil
-	}
+	x.core.up = nil
 	return up
 }
 
@@ -274,6 +286,13 @@ func (x *session) admit(ctx context.Context, q question) (*binding, *guard.Refus
 		x.server.c.Log.Info("session not bound", "client", x.client.RemoteAddr().String(), "election", q.credential.Election, "refusal", r.Error())
 		return nil, r
 	}
+	direct := isUnix(x.upstream)
+	if direct {
+		if r := x.unproven(ctx, p.Term()); r != nil {
+			p.Release()
+			return nil, r
+		}
+	}
 	release := make(chan struct{})
 	x.mu.Lock()
 	x.permit, x.release = p, release
@@ -287,7 +306,7 @@ func (x *session) admit(ctx context.Context, q question) (*binding, *guard.Refus
 		}
 	})
 	t := p.Term()
-	return &binding{term: t, name: redisfence.ConnName(t), key: redisfence.Key(t.Election), value: redisfence.Encode(p.Record())}, nil
+	return &binding{term: t, direct: direct, name: redisfence.ConnName(t), key: redisfence.Key(t.Election), value: redisfence.Encode(p.Record())}, nil
 }
 
 // dropPermit gives the permit back when the core holds it no more, or in any case.
@@ -318,7 +337,7 @@ func (x *session) await(ctx context.Context, step step) bool {
 		limit = t.C
 	}
 	if cap(x.ahead) == 0 {
-		x.ahead = make([]byte, 0, readSize)
+		x.ahead = make([]byte, 0, aheadSize)
 	}
 	for x.gone == nil && limit == nil && len(x.ahead) < cap(x.ahead) {
 		n, err := x.client.Read(x.ahead[len(x.ahead):cap(x.ahead)])
@@ -371,4 +390,20 @@ func (x *session) wakeClient() {
 	default:
 	}
 	_ = x.client.SetReadDeadline(past)
+}
+
+// unproven says why a session by Unix socket cannot be bound, or nil.
+func (x *session) unproven(ctx context.Context, t guard.Term) *guard.Refusal {
+	ctx, cancel := context.WithTimeout(ctx, x.server.c.DialTimeout)
+	defer cancel()
+	err := Direct(ctx, x.upstream, x.server.c.Control)
+	if err == nil {
+		return nil
+	}
+	r := &guard.Refusal{Reason: guard.FenceUnavailable, Election: t.Election, Held: t.Number, Err: err}
+	if errors.Is(err, ErrPooler) || errors.Is(err, ErrUnproven) {
+		r.Reason, r.Detail = guard.Unseverable, err.Error()
+	}
+	x.server.c.Log.Warn("session not bound", "client", x.client.RemoteAddr().String(), "election", t.Election, "refusal", r.Error())
+	return r
 }

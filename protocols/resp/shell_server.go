@@ -12,17 +12,19 @@ import (
 // pumpServer carries bytes from the server to the client, and ends the session.
 func (x *session) pumpServer(ctx context.Context) {
 	defer x.hangUp()
-	buf := make([]byte, readSize)
-	var spare []byte
+	in := newReader(&x.server.memory, x.upstream)
 	for {
-		n, err := x.upstream.Read(buf)
+		b, err := in.next()
+		out := x.server.memory.toWrite()
 		x.mu.Lock()
-		bad := x.core.fromServer(buf[:n])
+		x.core.down = append(out.b, x.core.down...)
+		bad := x.core.fromServer(b)
 		down := x.core.down
-		x.core.down = spare[:0]
+		x.core.down = nil
 		closed := x.core.closed
 		wake := x.awaiting && (len(x.core.up) > 0 || x.core.ask.kind != askNothing || !x.core.waiting())
 		x.mu.Unlock()
+		in.done()
 		if wake {
 			x.wakeClient()
 		}
@@ -34,9 +36,7 @@ func (x *session) pumpServer(ctx context.Context) {
 				return
 			}
 		}
-		if spare = down; cap(spare) > 4*readSize {
-			spare = nil
-		}
+		x.server.memory.written(out, down)
 		if bad != nil {
 			x.server.c.Log.Error("session closed", "client", x.client.RemoteAddr().String(), "error", bad)
 		}
@@ -54,9 +54,7 @@ func (x *session) pumpServer(ctx context.Context) {
 // what was written.
 func (x *session) hangUp() {
 	_ = x.upstream.Close()
-	if tcp, ok := x.client.(*net.TCPConn); ok {
-		_ = tcp.CloseWrite()
-	}
+	_ = endWriting(x.client)
 	_ = x.client.SetReadDeadline(time.Now().Add(linger))
 	close(x.over)
 }
@@ -85,9 +83,8 @@ func (x *session) upstreamClosed(ctx context.Context) {
 	_, _ = x.client.Write([]byte(refusalLine(r)))
 }
 
-// watchContext ends the session in order when the proxy stops.
-func (x *session) watchContext(ctx context.Context) {
-	<-ctx.Done()
+// shutdown ends the session in order.
+func (x *session) shutdown() {
 	select {
 	case <-x.over:
 		return
@@ -126,15 +123,14 @@ func (x *session) endNow(line string) {
 
 // closeGently lets the client read what was written before its connection is closed.
 func closeGently(client net.Conn) {
-	if tcp, ok := client.(*net.TCPConn); ok {
-		_ = tcp.CloseWrite()
-	}
-	discard(client, make([]byte, 512))
+	_ = endWriting(client)
+	discard(client)
 }
 
 // discard reads what the client still sends: closing with bytes unread would reset the
 // connection, and the client could lose our last words.
-func discard(client net.Conn, buf []byte) {
+func discard(client net.Conn) {
+	buf := make([]byte, 512)
 	_ = client.SetReadDeadline(time.Now().Add(linger))
 	for {
 		if _, err := client.Read(buf); err != nil {

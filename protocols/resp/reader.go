@@ -1,0 +1,128 @@
+package resp
+
+import (
+	"io"
+	"net"
+	"sync"
+	"syscall"
+
+	"github.com/fenceproxy/fenceproxy/protocols"
+)
+
+// A chunk is memory that is lent.
+type chunk struct{ b []byte }
+
+// A pool lends chunks to the sessions of a Server: what is read into is size bytes long,
+// what is written from grows from there and is kept while it is at most four times that.
+type pool struct {
+	size        int
+	reads, outs sync.Pool
+}
+
+func (p *pool) bytes() int {
+	if p.size == 0 {
+		return DefaultBuffer
+	}
+	return p.size
+}
+
+func (p *pool) toRead() *chunk {
+	if c, ok := p.reads.Get().(*chunk); ok {
+		return c
+	}
+	return &chunk{make([]byte, p.bytes())}
+}
+
+// toWrite is empty.
+func (p *pool) toWrite() *chunk {
+	if c, ok := p.outs.Get().(*chunk); ok {
+		return c
+	}
+	return new(chunk)
+}
+
+// written takes back what toWrite lent and what it has grown to.
+func (p *pool) written(c *chunk, b []byte) {
+	if cap(b) <= 4*p.bytes() {
+		c.b = b[:0]
+		p.outs.Put(c)
+	}
+}
+
+// smallRead is how much memory a session at rest keeps for a connection that is no socket
+// (TLS).
+const smallRead = 1 << 10
+
+// A reader reads a connection in pieces. It holds memory only while it has bytes: a
+// session at rest has none.
+type reader struct {
+	from net.Conn
+	pool *pool
+	c    *chunk // nil at rest
+	n    int
+	err  error
+
+	// How a read gets memory once there is something to read.
+	raw syscall.RawConn
+	try func(fd uintptr) bool
+	// Where the connection is not a socket, a first read goes here.
+	small []byte
+}
+
+func newReader(p *pool, from net.Conn) *reader {
+	r := &reader{from: from, pool: p}
+	if r.raw = protocols.Raw(from); r.raw != nil {
+		r.try = r.tryRead
+	} else {
+		r.small = make([]byte, min(smallRead, p.bytes()))
+	}
+	return r
+}
+
+// next reads once. The bytes are valid until done, which comes before the next one.
+func (r *reader) next() ([]byte, error) {
+	switch {
+	case r.raw != nil:
+		r.n = 0
+		if err := r.raw.Read(r.try); err != nil {
+			return nil, err
+		}
+	case r.c == nil:
+		r.n, r.err = r.from.Read(r.small)
+		return r.small[:r.n], r.err
+	default:
+		r.n, r.err = r.from.Read(r.c.b)
+	}
+	if r.n == 0 && r.err == nil {
+		r.err = io.ErrNoProgress
+	}
+	if r.c == nil {
+		return nil, r.err
+	}
+	return r.c.b[:r.n], r.err
+}
+
+// done gives the memory back. A connection that is no socket is read into much again if
+// it filled what there was.
+func (r *reader) done() {
+	switch full := r.raw == nil && (r.c == nil && r.n == len(r.small) || r.c != nil && r.n == len(r.c.b)); {
+	case full && r.c == nil:
+		r.c = r.pool.toRead()
+	case !full && r.c != nil:
+		r.pool.reads.Put(r.c)
+		r.c = nil
+	}
+}
+
+// tryRead reads into memory that it gets for that, if there is something to read.
+func (r *reader) tryRead(fd uintptr) bool {
+	c := r.pool.toRead()
+	var ready bool
+	r.n, ready, r.err = protocols.ReadRaw(fd, c.b)
+	if r.n > 0 {
+		r.c = c
+		return true
+	}
+	r.pool.reads.Put(c)
+	return ready
+}
