@@ -70,8 +70,7 @@ type Listener struct {
 	// Name is for logs and messages; unique.
 	Name     string
 	Protocol Protocol
-	// Listen and Upstream are host:port; Postgres's may be a Unix socket too, as
-	// pg.SocketPath reads it.
+	// Listen and Upstream are host:port or a Unix socket, as Protocol.SocketPath reads it.
 	Listen, Upstream string
 	// Group is how several Redis or Valkey servers belong together. Upstream is then a
 	// URL without user and password.
@@ -85,15 +84,15 @@ type Listener struct {
 	LoadBalanceHosts   bool
 	Limits             Limits
 	Timeouts           Timeouts
-	// KeepAlive is how peers that are out of reach are found out (Postgres only).
+	// KeepAlive is how peers that are out of reach are found out.
 	KeepAlive net.KeepAliveConfig
-	// ProxyProtocol says which load balancers connect on their clients' behalf (Postgres
-	// only); nil means none.
+	// ProxyProtocol says which load balancers connect on their clients' behalf; nil means
+	// none.
 	ProxyProtocol *protocols.ProxyProtocol
 	// SocketMode is who may connect to a Unix socket that is listened on.
 	SocketMode fs.FileMode
 	// TLS is what clients are offered; nil offers none. UpstreamTLS is how the server
-	// is connected to (Postgres only).
+	// is connected to; that of Redis is Disable where the file says nothing.
 	TLS         *tlsconf.ServerOptions
 	UpstreamTLS *tlsconf.ClientOptions
 	// ScramVerifiers lets the control connection look up the SCRAM verifiers of roles, and

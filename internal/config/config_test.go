@@ -86,7 +86,7 @@ func TestMistakes(t *testing.T) {
 		"control word":   {change("control: postgres://fenceproxy@127.0.0.1:5432/postgres", "control: localhost"), "8:5: listeners[0].control: is not a URL: it must begin with postgres://"},
 		"bad URL":        {change("fenceproxy@", "fence:hunter2%zz@"), "8:5: listeners[0].control: is not a URL (percent-encode special characters of the password, or let ${NAME} do it)"},
 		"no control":     {change("    control: postgres://fenceproxy@127.0.0.1:5432/postgres\n", ""), "5:5: listeners[0].control: missing: the URL of the control connection (or control_file)"},
-		"backend scheme": {change("redis://127", "rediss3://127"), `3:3: elections.backend: a URL of scheme "rediss3": must be one of redis, rediss, valkey, valkeys, redis+cluster, rediss+cluster, valkey+cluster, valkeys+cluster, redis+sentinel, rediss+sentinel, valkey+sentinel, valkeys+sentinel, postgres, postgresql, zookeeper, kubernetes (did you mean rediss?)`},
+		"backend scheme": {change("redis://127", "rediss3://127"), `3:3: elections.backend: a URL of scheme "rediss3": must be one of redis, rediss, valkey, valkeys, unix, redis+cluster, rediss+cluster, valkey+cluster, valkeys+cluster, redis+sentinel, rediss+sentinel, valkey+sentinel, valkeys+sentinel, postgres, postgresql, zookeeper, kubernetes (did you mean rediss?)`},
 		"kube slashes":   {change("redis://127.0.0.1:6379", "kubernetes://namespace"), "3:3: elections.backend: must be written with three slashes, as kubernetes:///namespace"},
 		"zk no host":     {change("redis://127.0.0.1:6379", "zookeeper://h1:2181,,h3/x"), "3:3: elections.backend: names no host"},
 		"cluster nobody": {change("redis://127.0.0.1:6379", "redis+cluster://u:p@/0"), "3:3: elections.backend: names no host"},
@@ -112,7 +112,6 @@ func TestMistakes(t *testing.T) {
 		"replication":    {change(listen, listen+"    replication: write\n"), `7:5: listeners[0].replication: "write" is not one of refuse, read`},
 		"max_conns":      {change(listen, listen+"    max_conns: lots\n"), `7:5: listeners[0].max_conns: "lots" is not a whole number`},
 		"max_conns 0":    {change(listen, listen+"    max_conns: 0\n"), "7:5: listeners[0].max_conns: 0 is out of range: 1 to 1000000"},
-		"tls on redis":   {change("protocol: postgres", "protocol: redis") + "    tls: {cert: a, key: b}\n", "8:5: listeners[0].control: a URL of scheme \"postgres\": must be one of redis, rediss, valkey, valkeys\n9:5: listeners[0].tls: is for postgres only"},
 		"tls, no key":    {good + "    tls: {cert: a}\n", "9:5: listeners[0].tls: the TLS options do not fit together: a certificate and its key are needed"},
 		"tls, no ca":     {good + "    tls: {cert: a, key: b, client_certs: request}\n", "9:5: listeners[0].tls: the TLS options do not fit together: client certificates need the authorities that sign them"},
 		"tls, user":      {good + "    tls: {cert: a, key: b, client_ca: c, client_certs: request, client_user: cn}\n", "9:5: listeners[0].tls: the TLS options do not fit together: users are told by certificate only where that is required"},
@@ -340,7 +339,7 @@ func TestLimits(t *testing.T) {
 	for old, new := range map[string]string{
 		"upstream: 127.0.0.1:5432": "upstream: [a:1, a:1]",
 		"127.0.0.1:5432\n":         "\"a:1,b:2\"\n",
-		"protocol: postgres":       "protocol: redis\n    limits: {pending: 1}",
+		"protocol: postgres":       "protocol: redis\n    limits: {inspect: 1024}",
 	} {
 		if _, err := Parse("f.yaml", []byte(strings.Replace(good, old, new, 1)), env(nil)); err == nil {
 			t.Errorf("accepted %s", new)
@@ -389,7 +388,7 @@ func TestEncryption(t *testing.T) {
 // Every kind of election backend can be named.
 func TestElectionBackends(t *testing.T) {
 	for _, u := range []string{
-		"redis://u:p@h:1/2", "rediss://h", "valkey://h", "valkeys://h", "redis+cluster://u:p@h1:1,h2:2", "valkey+sentinel://h1:1,h2/0?master_name=m",
+		"redis://u:p@h:1/2", "rediss://h", "unix:///run/redis.sock", "unix://u:p@/run/redis.sock?db=2", "valkey://h", "valkeys://h", "redis+cluster://u:p@h1:1,h2:2", "valkey+sentinel://h1:1,h2/0?master_name=m",
 		"postgres://u@h/d", "postgresql://h/d", "zookeeper://h1:2181,h2:2181,h3/chroot?session-timeout=20s", "zookeeper://u:p@h",
 		"kubernetes:///", "kubernetes:///namespace?kubeconfig=/etc/kubeconfig&context=c",
 	} {
@@ -434,5 +433,59 @@ func TestGroups(t *testing.T) {
 				t.Errorf("got  %v\nwant %s", err, c.want)
 			}
 		})
+	}
+}
+
+// A listener for Redis or Valkey has the same legs as one for Postgres, but for what Redis
+// does not know.
+func TestLegsOfRedis(t *testing.T) {
+	const base = "elections: {backend: \"redis://h\"}\nlisteners:\n  - protocol: redis\n    listen: %s\n    upstream: %s\n    control: \"%s\"\n"
+	parse := func(listen, upstream, control, more string) (*Config, error) {
+		return Parse("/etc/f.yaml", fmt.Appendf(nil, base+more, listen, upstream, control), env(nil))
+	}
+	c, err := parse(":1", "h:1", "rediss://h", "    tls: {cert: a, key: b, client_ca: ca}\n    upstream_tls: {mode: verify-full, ca: x, server_name: n}\n"+
+		"    limits: {pending: 3, per_address: 4, buffer: 4096}\n    timeouts: {startup: 1s, connect: 3s, admit: 4s}\n    keepalive: {interval: 7s, count: 8}\n"+
+		"    proxy_protocol: v2\n    trusted: [10.0.0.0/8]\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := c.Listeners[0]
+	if l.TLS.Cert != "/etc/a" || l.TLS.ClientCerts != "require" || l.TLS.Protocols != nil || l.UpstreamTLS.CA != "/etc/x" || l.UpstreamTLS.Protocols != nil {
+		t.Errorf("%+v %+v", l.TLS, l.UpstreamTLS)
+	}
+	if l.Limits != (Limits{3, 4, 4096, 0}) || l.Timeouts != (Timeouts{Startup: 1e9, Connect: 3e9, Admit: 4e9}) || l.KeepAlive.Count != 8 || l.ProxyProtocol == nil {
+		t.Errorf("%+v", l)
+	}
+	c, err = parse("/run/fp.sock", "unix:/run/redis:6379", "unix://u:p@/run/redis:6379?db=1", "    socket_mode: 0700\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l := c.Listeners[0]; l.Listen != "/run/fp.sock" || l.Upstream != "unix:/run/redis:6379" || l.SocketMode != 0o700 || l.UpstreamTLS.Mode != "disable" {
+		t.Errorf("%+v", l)
+	}
+	if path, ok := c.Listeners[0].Protocol.SocketPath(c.Listeners[0].Upstream); !ok || path != "/run/redis:6379" {
+		t.Error(path)
+	}
+	for more, want := range map[string]string{
+		"    tls: {cert: a, key: b, required: false}\n":                                     "tls.required: a listener for redis takes clients either with TLS or without",
+		"    tls: {cert: a, key: b, client_ca: c, client_user: cn}\n":                       "tls.client_user: is for postgres only",
+		"    upstream_tls: {mode: prefer}\n":                                                "upstream_tls.mode: prefer means nothing for redis",
+		"    limits: {inspect: 2048}\n":                                                     "limits.inspect: is for postgres only",
+		"    timeouts: {idle: 1s}\n":                                                        "timeouts.idle: is for postgres only",
+		"    timeouts: {login: 1s}\n":                                                       "timeouts.login: is for postgres only",
+		"    target_session_attrs: any\n":                                                   "is for postgres only",
+		"    timeouts: {idle_in_transaction: 1s}\n    limits: {inspect: 2048, pendng: 1}\n": "did you mean pending?",
+	} {
+		if _, err := parse(":1", "h:1", "redis://h", more); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", more, err)
+		}
+	}
+	for _, control := range []string{"unix://host/path", "unix://", "postgres://h"} {
+		if _, err := parse(":1", "h:1", control, ""); err == nil {
+			t.Errorf("accepted %s", control)
+		}
+	}
+	if _, err := parse(":1", "/run/redis.sock", "redis://h", "    upstream_tls: {mode: require}\n"); err == nil {
+		t.Error("accepted TLS on a socket")
 	}
 }

@@ -73,7 +73,7 @@ func (f *field) redisControl(control string, l *Listener) {
 			f.mistake("must begin with redis+%s://, as upstream does: it must lead to the same servers", l.Group)
 			return
 		}
-		f.url(control, "redis", "rediss", "valkey", "valkeys")
+		f.url(control, "redis", "rediss", "valkey", "valkeys", "unix")
 		return
 	}
 	g, err := groupOf(control)

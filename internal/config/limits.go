@@ -10,17 +10,17 @@ import (
 	"github.com/fenceproxy/fenceproxy/protocols/pg"
 )
 
-// Limits bound what clients may take of a listener (Postgres only); the fields of
-// pg.Config have the meaning of each.
+// Limits bound what clients may take of a listener; the fields of pg.Config and
+// resp.Config have the meaning of each.
 type Limits struct {
 	// Pending and PerAddress bound connections; zero means the default.
 	Pending, PerAddress int
-	// Buffer and Inspect are bytes; zero means the default.
+	// Buffer and Inspect (Postgres only) are bytes; zero means the default.
 	Buffer, Inspect int
 }
 
-// Timeouts bound what a client and a server may take of time (Postgres only). Zero means
-// the default.
+// Timeouts bound what a client and a server may take of time. Zero means the default.
+// Login, Idle and IdleInTransaction are for Postgres only.
 type Timeouts struct {
 	Startup, Login, Connect, Admit, Idle, IdleInTransaction time.Duration
 }
@@ -76,10 +76,20 @@ func (o *object) takeFor(name string, l *Listener) *field {
 	return f
 }
 
+// forPostgres reports keys that are for Postgres only, and leaves them.
+func (o *object) forPostgres(l *Listener, names ...string) {
+	for _, n := range names {
+		if f := o.left[n]; f != nil && l.Protocol != Postgres && l.Protocol != "" {
+			f.mistake("is for postgres only")
+		}
+	}
+}
+
 // limits reads the keys that bound what clients take, and of the network.
 func (r *reader) limits(o *object, l *Listener) {
-	if f := o.takeFor("limits", l); f != nil {
+	if f := o.take("limits"); f != nil {
 		in := f.object()
+		in.forPostgres(l, "inspect")
 		for _, k := range []struct {
 			name        string
 			to          *int
@@ -96,8 +106,9 @@ func (r *reader) limits(o *object, l *Listener) {
 		}
 		in.close()
 	}
-	if f := o.takeFor("timeouts", l); f != nil {
+	if f := o.take("timeouts"); f != nil {
 		in := f.object()
+		in.forPostgres(l, "login", "idle", "idle_in_transaction")
 		for _, k := range []struct {
 			name        string
 			to          *time.Duration
@@ -117,7 +128,7 @@ func (r *reader) limits(o *object, l *Listener) {
 		in.close()
 	}
 	l.KeepAlive = protocols.DefaultKeepAlive
-	if f := o.takeFor("keepalive", l); f != nil {
+	if f := o.take("keepalive"); f != nil {
 		in := f.object()
 		if f := in.take("idle"); f != nil {
 			l.KeepAlive.Idle = f.duration(time.Second, 24*time.Hour)
@@ -135,7 +146,7 @@ func (r *reader) limits(o *object, l *Listener) {
 
 // proxyProtocol reads whether load balancers say which client a connection is from.
 func (r *reader) proxyProtocol(o *object, l *Listener) {
-	f, trusted := o.takeFor("proxy_protocol", l), o.takeFor("trusted", l)
+	f, trusted := o.take("proxy_protocol"), o.take("trusted")
 	on := f != nil && f.oneOf("off", "v2") == "v2"
 	switch {
 	case !on && trusted != nil:

@@ -236,7 +236,7 @@ func (f *field) address(listen bool) string {
 // backend checks that s is an election backend's URL, as far as its form goes.
 func (f *field) backend(s string) {
 	schemes := []string{
-		"redis", "rediss", "valkey", "valkeys", "redis+cluster", "rediss+cluster", "valkey+cluster", "valkeys+cluster",
+		"redis", "rediss", "valkey", "valkeys", "unix", "redis+cluster", "rediss+cluster", "valkey+cluster", "valkeys+cluster",
 		"redis+sentinel", "rediss+sentinel", "valkey+sentinel", "valkeys+sentinel",
 		"postgres", "postgresql", "zookeeper", "kubernetes",
 	}
@@ -282,7 +282,12 @@ func (f *field) url(s string, schemes ...string) {
 		f.mistake("a URL of scheme %q: must be one of %s%s", u.Scheme, strings.Join(schemes, ", "), hint)
 		return
 	}
-	if u.Host == "" && !(strings.HasPrefix(u.Scheme, "postgres") && u.Query().Get("host") != "") { // a Unix socket's
+	switch {
+	case u.Scheme == "unix":
+		if u.Host != "" || u.Path == "" {
+			f.mistake("names no socket: write unix:///path, or unix://user:password@/path")
+		}
+	case u.Host == "" && !(strings.HasPrefix(u.Scheme, "postgres") && u.Query().Get("host") != ""): // a Unix socket's
 		f.mistake("names no host")
 	}
 }

@@ -12,20 +12,27 @@ import (
 	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
 )
 
-// addressOrSocket reads f as host:port or, for Postgres, as a Unix socket.
+// SocketPath is the path of the Unix socket that an address names in the protocol; it
+// reports false for host:port.
+func (p Protocol) SocketPath(addr string) (path string, ok bool) {
+	if p == Redis || p == Valkey {
+		return protocols.SocketPath(addr)
+	}
+	return pg.SocketPath(addr)
+}
+
+// addressOrSocket reads f as host:port or as a Unix socket.
 func (f *field) addressOrSocket(listen bool, p Protocol) string {
 	s, ok := f.text()
 	if !ok {
 		return ""
 	}
-	path, ok := pg.SocketPath(s)
+	path, ok := p.SocketPath(s)
 	switch {
 	case !ok && strings.HasPrefix(s, "unix:"):
 		f.mistake("%q is no socket: a Unix socket is named by its whole path, as unix:/run/fenceproxy:6432", s)
 	case !ok:
 		return f.address(listen)
-	case p != Postgres && p != "":
-		f.mistake("Unix sockets are for postgres only")
 	// The system's limit on the length of a socket's name.
 	case len(path) > 107:
 		f.mistake("%s is longer than the 107 bytes that the name of a socket may have", path)
@@ -54,27 +61,30 @@ func (r *reader) encryption(o *object, l *Listener) {
 		}
 	}
 	if f := o.take("tls"); f != nil {
-		switch {
-		case l.Protocol != Postgres:
-			f.mistake("is for postgres only")
-		case isSocket(l.Listen):
+		if isSocket(l.Listen) {
 			f.mistake("there is no TLS on Unix sockets")
 		}
-		l.TLS = f.serverTLS()
+		l.TLS = f.serverTLS(l)
 	}
-	up := o.take("upstream_tls")
+	// Postgres negotiates TLS. In Redis a connection is TLS from its first byte, or not.
+	l.UpstreamTLS = &tlsconf.ClientOptions{Mode: tlsconf.Disable}
 	if l.Protocol == Postgres {
 		l.UpstreamTLS = &tlsconf.ClientOptions{Mode: tlsconf.Prefer, Protocols: pg.ALPN()}
 	}
-	if up != nil {
-		switch {
-		case l.Protocol != Postgres:
-			up.mistake("is for postgres only")
-		case len(l.Upstreams) > 0 && !slices.ContainsFunc(l.Upstreams, func(u string) bool { return !isSocket(u) }):
+	if up := o.take("upstream_tls"); up != nil {
+		if len(l.Upstreams) > 0 && !slices.ContainsFunc(l.Upstreams, func(u string) bool { return !isSocket(u) }) {
 			up.mistake("there is no TLS on Unix sockets")
 		}
-		l.UpstreamTLS = up.clientTLS()
+		l.UpstreamTLS = up.clientTLS(l)
 	}
+}
+
+// alpn are the protocols that either leg names by ALPN.
+func (p Protocol) alpn() []string {
+	if p == Postgres {
+		return pg.ALPN()
+	}
+	return nil
 }
 
 // scram reads where the SCRAM verifiers of roles come from.
@@ -111,12 +121,15 @@ func (o *object) fileName(key string) string {
 	return ""
 }
 
-func (f *field) serverTLS() *tlsconf.ServerOptions {
+func (f *field) serverTLS(l *Listener) *tlsconf.ServerOptions {
 	o := f.object()
-	t := &tlsconf.ServerOptions{Required: true, ClientCerts: tlsconf.NoClientCerts, Protocols: pg.ALPN()}
+	t := &tlsconf.ServerOptions{Required: true, ClientCerts: tlsconf.NoClientCerts, Protocols: l.Protocol.alpn()}
 	t.Cert, t.Key, t.ClientCA = o.fileName("cert"), o.fileName("key"), o.fileName("client_ca")
 	if f := o.take("required"); f != nil {
 		t.Required = f.oneOf("true", "false") == "true"
+		if !t.Required && l.Protocol != Postgres {
+			f.mistake("a listener for %s takes clients either with TLS or without: make one more for those without", l.Protocol)
+		}
 	}
 	if t.ClientCA != "" {
 		t.ClientCerts = tlsconf.RequireClientCerts
@@ -124,7 +137,7 @@ func (f *field) serverTLS() *tlsconf.ServerOptions {
 	if f := o.take("client_certs"); f != nil {
 		t.ClientCerts = tlsconf.ClientCerts(f.oneOf(string(tlsconf.NoClientCerts), string(tlsconf.RequestClientCerts), string(tlsconf.RequireClientCerts)))
 	}
-	if f := o.take("client_user"); f != nil {
+	if f := o.takeFor("client_user", l); f != nil {
 		t.ClientUser = f.oneOf("any", "cn") == "cn"
 	}
 	o.fits(t.Check)
@@ -132,15 +145,18 @@ func (f *field) serverTLS() *tlsconf.ServerOptions {
 	return t
 }
 
-func (f *field) clientTLS() *tlsconf.ClientOptions {
+func (f *field) clientTLS(l *Listener) *tlsconf.ClientOptions {
 	o := f.object()
-	t := &tlsconf.ClientOptions{Protocols: pg.ALPN()}
+	t := &tlsconf.ClientOptions{Protocols: l.Protocol.alpn()}
 	if f := o.need("mode", "disable, allow, prefer, require, verify-ca or verify-full"); f != nil {
 		words := make([]string, len(tlsconf.Modes))
 		for i, m := range tlsconf.Modes {
 			words[i] = string(m)
 		}
 		t.Mode = tlsconf.Mode(f.oneOf(words...))
+		if l.Protocol != Postgres && (t.Mode == tlsconf.Allow || t.Mode == tlsconf.Prefer) {
+			f.mistake("%s means nothing for %s, which does not negotiate TLS: choose disable, require, verify-ca or verify-full", t.Mode, l.Protocol)
+		}
 	}
 	if f := o.take("ca"); f != nil {
 		if s, ok := f.text(); ok && s == tlsconf.SystemCA {
