@@ -1,13 +1,13 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -15,6 +15,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/guard/pgfence"
 	"github.com/fenceproxy/fenceproxy/internal/config"
 	"github.com/fenceproxy/fenceproxy/protocols/pg"
+	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
 )
 
 type checkCmd struct {
@@ -183,7 +184,11 @@ func (c *checkCmd) fence(ctx context.Context, l *config.Listener, r *checkReport
 		defer pf.Close()
 		f = pf
 	} else {
-		rf, err := openRedisFence(ctx, l)
+		up, err := tlsconf.OpenClient(*l.UpstreamTLS)
+		if err != nil {
+			return // reported with the certificates
+		}
+		rf, err := openRedisFence(ctx, l, up)
 		if err != nil {
 			r.fail("", "%v", err)
 			return
@@ -219,7 +224,7 @@ func (c *checkCmd) fence(ctx context.Context, l *config.Listener, r *checkReport
 
 // sameServer reports whether control and upstream seem to be one server.
 func sameServer(control *url.URL, l *config.Listener) bool {
-	if path, ok := pg.SocketPath(l.Upstream); ok {
+	if path, ok := l.Protocol.SocketPath(l.Upstream); ok {
 		return sameSocket(control, path)
 	}
 	if control.Hostname() == "" { // a Unix socket's
@@ -241,6 +246,9 @@ func isLoopback(h string) bool { return h == "localhost" || net.ParseIP(h).IsLoo
 
 // sameSocket reports whether control may lead to the server of the socket at path.
 func sameSocket(control *url.URL, path string) bool {
+	if control.Scheme == "unix" {
+		return filepath.Clean(control.Path) == path
+	}
 	q := control.Query()
 	dir, port := q.Get("host"), q.Get("port")
 	if dir == "" {
@@ -261,31 +269,5 @@ func askUpstream(ctx context.Context, l *config.Listener, timeout time.Duration)
 	if l.Protocol == config.Postgres {
 		return askPostgres(ctx, l, timeout)
 	}
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", l.Upstream)
-	if err != nil {
-		return "", err
-	}
-	defer conn.Close()
-	if at, ok := ctx.Deadline(); ok {
-		if err := conn.SetDeadline(at); err != nil {
-			return "", err
-		}
-	}
-	return "", hello(conn, "*1\r\n$4\r\nPING\r\n", "+-", l.Protocol)
-}
-
-// hello sends bytes and wants the answer to begin with one of the letters.
-func hello(conn net.Conn, say, first string, p config.Protocol) error {
-	if _, err := io.WriteString(conn, say); err != nil {
-		return err
-	}
-	b, err := bufio.NewReader(conn).ReadByte()
-	if err != nil {
-		return fmt.Errorf("accepts connections but does not answer: %w", err)
-	}
-	if strings.IndexByte(first, b) < 0 {
-		return fmt.Errorf("answers, but not as %s", p)
-	}
-	return nil
+	return askRedis(ctx, l)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/guard/redisfence"
 	"github.com/fenceproxy/fenceproxy/internal/config"
+	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
 )
 
 // askControl logs in as the control connection does, so that the server's own code
@@ -31,9 +32,13 @@ func askControl(ctx context.Context, l *config.Listener) error {
 		}
 		return conn.Close(ctx)
 	}
-	o, err := redis.ParseURL(redisURL(l.Control))
+	up, err := tlsconf.OpenClient(*l.UpstreamTLS)
 	if err != nil {
-		return errors.New("not a URL")
+		return err
+	}
+	o, err := redisfence.ParseURL(l.Control.Reveal(), redisOptions(l, up))
+	if err != nil {
+		return err
 	}
 	o.MaxRetries = -1
 	client := redis.NewClient(o)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -60,6 +59,14 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 		p.ends = append(p.ends, g.Close)
 		return g
 	}
+	down, up, err := openTLS(l)
+	if err != nil {
+		return nil, err
+	}
+	if down != nil {
+		p.certs = append(p.certs, down)
+	}
+	p.certs = append(p.certs, up)
 	switch l.Protocol {
 	case config.Postgres:
 		f, err := openPostgresFence(ctx, l)
@@ -67,14 +74,6 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 			return nil, err
 		}
 		p.ends = append(p.ends, f.Close)
-		down, up, err := openTLS(l)
-		if err != nil {
-			return nil, err
-		}
-		if down != nil {
-			p.certs = append(p.certs, down)
-		}
-		p.certs = append(p.certs, up)
 		var prober pg.Prober // where sessions choose
 		if l.Several() {
 			asker, err := pgfence.NewProber(l.Control.Reveal())
@@ -118,14 +117,14 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 			return nil, fmt.Errorf("%v: listener %s: %w", l.Pos, l.Name, err)
 		}
 	case config.Redis, config.Valkey:
-		f, err := openRedisFence(ctx, l)
+		f, err := openRedisFence(ctx, l, up)
 		if err != nil {
 			return nil, err
 		}
 		p.ends = append(p.ends, func() { _ = f.Close() })
-		control, err := redis.ParseURL(redisURL(l.Control))
+		control, err := redisfence.ParseURL(l.Control.Reveal(), redisOptions(l, up))
 		if err != nil {
-			return nil, &exitError{exitUsage, fmt.Errorf("%v: listener %s: control is not a URL", l.Pos, l.Name)}
+			return nil, &exitError{exitUsage, fmt.Errorf("%v: listener %s: %w", l.Pos, l.Name, err)}
 		}
 		client := redis.NewClient(control)
 		p.ends = append(p.ends, func() { _ = client.Close() })
@@ -139,6 +138,17 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 			MaxConns:  l.MaxConns,
 			Drain:     cfg.Drain,
 			Log:       p.log,
+
+			TLS:            down,
+			UpstreamTLS:    up,
+			ProxyProtocol:  l.ProxyProtocol,
+			KeepAlive:      l.KeepAlive,
+			MaxPending:     l.Limits.Pending,
+			MaxPerAddress:  l.Limits.PerAddress,
+			Buffer:         l.Limits.Buffer,
+			StartupTimeout: l.Timeouts.Startup,
+			DialTimeout:    l.Timeouts.Connect,
+			AdmitTimeout:   l.Timeouts.Admit,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("%v: listener %s: %w", l.Pos, l.Name, err)
@@ -176,21 +186,22 @@ func openPostgresFence(ctx context.Context, l *config.Listener) (*pgfence.Fence,
 	return f, nil
 }
 
-func openRedisFence(ctx context.Context, l *config.Listener) (*redisfence.Fence, error) {
-	f, err := redisfence.Open(ctx, redisURL(l.Control), redisfence.Options{Nodes: l.Nodes})
+// redisOptions are those of the control connections to a Redis or Valkey. With
+// upstream_tls, TLS to the server is the same on all connections.
+func redisOptions(l *config.Listener, up *tlsconf.Client) redisfence.Options {
+	o := redisfence.Options{Nodes: l.Nodes}
+	if up.Mode() != tlsconf.Disable {
+		o.TLS = up.Config
+	}
+	return o
+}
+
+func openRedisFence(ctx context.Context, l *config.Listener, up *tlsconf.Client) (*redisfence.Fence, error) {
+	f, err := redisfence.Open(ctx, l.Control.Reveal(), redisOptions(l, up))
 	if err != nil {
 		return nil, &exitError{exitUsage, fmt.Errorf("%v: listener %s: control: %w", l.Pos, l.Name, err)}
 	}
 	return f, nil
-}
-
-// redisURL is the URL of a Redis or Valkey in Redis's own scheme.
-func redisURL(s config.Secret) string {
-	url := s.Reveal()
-	if rest, ok := strings.CutPrefix(url, "valkey"); ok {
-		return "redis" + rest
-	}
-	return url
 }
 
 // close undoes what newProxy did.

@@ -17,7 +17,6 @@ import (
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/internal/config"
 	"github.com/fenceproxy/fenceproxy/protocols"
-	"github.com/fenceproxy/fenceproxy/protocols/pg"
 	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
 )
 
@@ -146,7 +145,7 @@ func flatten(_ []string, a slog.Attr) slog.Attr {
 func listen(ctx context.Context, l *config.Listener) (net.Listener, error) {
 	var ln net.Listener
 	var err error
-	if path, ok := pg.SocketPath(l.Listen); ok {
+	if path, ok := l.Protocol.SocketPath(l.Listen); ok {
 		ln, err = protocols.ListenUnix(ctx, path, l.SocketMode)
 	} else {
 		var lc net.ListenConfig

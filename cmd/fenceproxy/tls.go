@@ -11,6 +11,7 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/internal/config"
 	"github.com/fenceproxy/fenceproxy/protocols/pg"
+	"github.com/fenceproxy/fenceproxy/protocols/resp"
 	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
 )
 
@@ -115,15 +116,20 @@ func askPostgres(ctx context.Context, l *config.Listener, timeout time.Duration)
 	case state == nil:
 		return ", without TLS", nil
 	}
-	how = ", " + tls.VersionName(state.Version)
+	return said(state, l.UpstreamTLS), nil
+}
+
+// said is what there is to say about a connection by TLS.
+func said(state *tls.ConnectionState, o *tlsconf.ClientOptions) string {
+	how := ", " + tls.VersionName(state.Version)
 	if len(state.PeerCertificates) > 0 {
 		c := state.PeerCertificates[0]
 		how += fmt.Sprintf(", certificate %s until %s", c.Subject, c.NotAfter.Format(day))
 	}
-	if l.UpstreamTLS.Mode == tlsconf.Require || l.UpstreamTLS.Mode == tlsconf.Prefer {
+	if o.Mode == tlsconf.Require && o.CA == "" || o.Mode == tlsconf.Prefer {
 		how += ", not verified"
 	}
-	return how, nil
+	return how
 }
 
 // upstreamFix says what to do about an upstream that cannot be asked.
@@ -137,6 +143,10 @@ func upstreamFix(l *config.Listener, err error) string {
 		return "Replace the server's certificate."
 	case errors.Is(err, pg.ErrTLSRefused):
 		return fmt.Sprintf("Turn TLS on in the server (ssl=on), or correct upstream_tls.mode of the listener at %v.", l.Pos)
+	case errors.As(err, new(tls.RecordHeaderError)):
+		return fmt.Sprintf("Name the server's TLS port (tls-port) in upstream, or correct upstream_tls.mode of the listener at %v.", l.Pos)
+	case errors.Is(err, resp.ErrPooler), errors.Is(err, resp.ErrUnproven):
+		return fmt.Sprintf("Set upstream of the listener at %v to the server's TCP address.", l.Pos)
 	}
 	return fmt.Sprintf("Start the server, or correct upstream of the listener at %v.", l.Pos)
 }

@@ -11,6 +11,7 @@ package redisfence
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 
@@ -39,6 +40,9 @@ type Options struct {
 	// control connection's own; empty means the replicas that the primary lists, and
 	// theirs, at the addresses that they announced. A node that cannot be swept fails the takeover.
 	Nodes []string
+	// TLS makes the configuration of a connection by TLS (rediss://) to a host, a name or
+	// an address. Nil means go-redis's own: the system's authorities, and the host's name.
+	TLS func(host string) *tls.Config
 }
 
 // A Fence is the fence of one Redis or Valkey. It implements guard.Fence.
@@ -50,13 +54,12 @@ type Fence struct {
 
 var _ guard.Fence = (*Fence)(nil)
 
-// Open makes a control client for a redis:// or rediss:// URL; it does not wait for the
+// Open makes a control client for a URL that ParseURL reads; it does not wait for the
 // server.
 func Open(_ context.Context, url string, o Options) (*Fence, error) {
-	r, err := redis.ParseURL(url)
+	r, err := ParseURL(url, o)
 	if err != nil {
-		// What ParseURL says may hold a part of the password.
-		return nil, fmt.Errorf("control connection: %w", ErrURL)
+		return nil, err
 	}
 	return New(r, o), nil
 }
