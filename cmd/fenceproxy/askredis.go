@@ -69,7 +69,7 @@ func ping(conn net.Conn) error {
 func askDirect(ctx context.Context, l *config.Listener, up *tlsconf.Client, conn net.Conn) error {
 	o, err := redisfence.ParseURL(l.Control.Reveal(), redisOptions(l, up))
 	if err != nil {
-		return nil //nolint:nilerr // as said above
+		return nil
 	}
 	o.MaxRetries, o.ContextTimeoutEnabled = -1, true
 	client := redis.NewClient(o)

@@ -41,6 +41,7 @@ type rigOptions struct {
 	config func(*resp.Config)
 	guard  guard.Config
 	client redis.Options // for the control connections
+	listen func() (net.Listener, error)
 }
 
 func newRig(t testing.TB, o rigOptions) *rig {
@@ -68,7 +69,10 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if o.listen == nil {
+		o.listen = func() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") }
+	}
+	l, err := o.listen()
 	if err != nil {
 		t.Fatal(err)
 	}
