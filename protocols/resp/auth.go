@@ -130,11 +130,14 @@ func (c *core) present(cmd []byte, f flow) {
 // bind of its own, after RESET's reply.
 func (c *core) resets() bool {
 	cred := c.again
+	if cred == nil {
+		cred = c.replica
+	}
 	if c.bound != nil {
 		cred = &c.bound.credential
 		c.unbind(&guard.Refusal{Reason: guard.NoCredential, Election: cred.election})
 	}
-	c.again, c.named = nil, false
+	c.again, c.replica, c.named = nil, nil, false
 	c.up = appendCommand(c.up, "RESET")
 	c.conn = connState{proto: 2, quit: c.conn.quit}
 	if cred != nil {

@@ -26,6 +26,7 @@ const (
 	verbSetName
 	verbGetName
 	verbReply
+	verbList
 )
 
 var verbs = map[string]verb{
@@ -33,6 +34,8 @@ var verbs = map[string]verb{
 	"multi": verbMulti, "exec": verbExec, "discard": verbDiscard,
 	"monitor":        verbMonitor,
 	"client|setname": verbSetName, "client|getname": verbGetName, "client|reply": verbReply,
+	"cluster|slots": verbList, "cluster|shards": verbList, "cluster|nodes": verbList,
+	"cluster|replicas": verbList, "cluster|slaves": verbList,
 }
 
 // fenceCommand is this proxy's own.

@@ -41,6 +41,8 @@ type core struct {
 	bound   *binding       // not nil: the session may write
 	refusal *guard.Refusal // why it may not, while bound is nil
 	again   *credential    // to bind with after the next successful AUTH
+	replica *credential    // that was refused because the node of a cluster is a replica
+	rebound bool           // it was tried again for the command under way
 
 	bindErr *guard.Refusal // why the last FENCE BIND failed; nil: it did not
 	named   bool           // the connection may carry a bound name
@@ -62,6 +64,7 @@ type coreConfig struct {
 	fenceDB   int
 	localAddr string // of our end of the connection upstream, as CLIENT INFO shows it
 	commands  commandTable
+	cluster   clusterMap // nil: the server is no node of a cluster
 }
 
 // A commandTable knows the server's commands by lower-case name.
@@ -111,10 +114,12 @@ type question struct {
 type questionKind uint8
 
 const (
-	askNothing questionKind = iota
-	askAdmit                // admit the credential; answer with admitted
-	askLive                 // does the permit still live? answer with confirmed
-	askCommand              // what is this command? answer by the table, then clear ask
+	askNothing  questionKind = iota
+	askAdmit                 // admit the credential; answer with admitted
+	askLive                  // does the permit still live? answer with confirmed
+	askCommand               // what is this command? answer by the table, then clear ask
+	askRecord                // does the cluster say severed, as the permit? answer with recorded
+	askTopology              // look at the cluster anew; answer with refreshed
 )
 
 func newCore(cfg coreConfig) *core {

@@ -30,10 +30,11 @@ func newTestCommands() testCommands {
 	t := make(testCommands)
 	add := func(name string, keys [3]int64, flags ...string) {
 		e := []any{name, int64(-1), list(flags), keys[0], keys[1], keys[2], nil, nil, nil, nil}
-		if name == "client" || name == "config" || name == "xgroup" {
+		if name == "client" || name == "config" || name == "xgroup" || name == "cluster" {
 			var subs []any
 			for _, s := range map[string][]string{
 				"client": {"id", "info", "setname", "getname", "reply", "no-touch"}, "config": {"get"}, "xgroup": {"create"},
+				"cluster": {"slots", "shards", "nodes", "replicas", "slaves", "myid"},
 			}[name] {
 				pos := int64(0)
 				var f []string
@@ -51,7 +52,7 @@ func newTestCommands() testCommands {
 		t[name] = newCommand(p)
 	}
 	one := [3]int64{1, 1, 1}
-	for _, n := range strings.Fields("ping echo select auth hello reset quit multi exec discard watch unwatch subscribe monitor eval publish client config xgroup command") {
+	for _, n := range strings.Fields("ping echo select auth hello reset quit multi exec discard watch unwatch subscribe monitor eval publish client config xgroup command cluster asking readonly") {
 		add(n, [3]int64{})
 	}
 	add("get", one, "readonly")
@@ -141,6 +142,10 @@ func (p *player) collect() {
 		fmt.Fprintf(&p.log, "Q admit %s renew=%v\n", q.credential.Election, q.renew)
 	case askLive:
 		p.log.WriteString("Q live\n")
+	case askRecord:
+		p.log.WriteString("Q record\n")
+	case askTopology:
+		p.log.WriteString("Q topology\n")
 	case askCommand:
 		fmt.Fprintf(&p.log, "Q command %s\n", q.command)
 	}
@@ -187,6 +192,21 @@ func (p *player) answer(t *testing.T, text string) {
 		p.c.admitted(nil, refusal)
 	case "live":
 		p.c.confirmed(true, nil)
+	case "recorded":
+		p.c.recorded(isRecorded)
+	case "changed":
+		p.c.recorded(isChanged)
+	case "unknown":
+		p.c.recorded(isUnknown)
+	case "new node":
+		p.c.cfg.cluster.(*testCluster).later = true
+		p.c.refreshed()
+	case "no new node":
+		p.c.refreshed()
+	case "replica":
+		p.c.cfg.cluster.(*testCluster).replica = true
+	case "primary":
+		p.c.cfg.cluster.(*testCluster).replica = false
 	case "dead":
 		p.c.confirmed(false, refusal)
 	case "ended":
@@ -207,9 +227,9 @@ func (p *player) answer(t *testing.T, text string) {
 }
 
 // play plays the inputs of a transcript and returns it with its outputs.
-func play(t *testing.T, lines []string, piece int) string {
+func play(t *testing.T, cfg coreConfig, lines []string, piece int) string {
 	t.Helper()
-	p := &player{c: newCore(testConfig()), piece: piece}
+	p := &player{c: newCore(cfg), piece: piece}
 	for _, line := range lines {
 		kind, _, _ := strings.Cut(line, " ")
 		switch kind {
@@ -238,8 +258,14 @@ func sides(transcript string) (up, down string) {
 	return up, down
 }
 
-func TestTranscripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/core/*.txt")
+func TestTranscripts(t *testing.T) { transcripts(t, "testdata/core/*.txt", testConfig) }
+
+func TestClusterTranscripts(t *testing.T) {
+	transcripts(t, "testdata/cluster/*.txt", testClusterConfig)
+}
+
+func transcripts(t *testing.T, pattern string, cfg func() coreConfig) {
+	files, err := filepath.Glob(pattern)
 	if err != nil || len(files) == 0 {
 		t.Fatal("no transcripts", err)
 	}
@@ -250,7 +276,7 @@ func TestTranscripts(t *testing.T) {
 				t.Fatal(err)
 			}
 			lines := strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
-			got := play(t, lines, 0)
+			got := play(t, cfg(), lines, 0)
 			if *update {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
@@ -260,7 +286,7 @@ func TestTranscripts(t *testing.T) {
 			}
 			up, down := sides(got)
 			for piece := 1; piece < 6; piece++ {
-				if u, d := sides(play(t, lines, piece)); u != up || d != down {
+				if u, d := sides(play(t, cfg(), lines, piece)); u != up || d != down {
 					t.Errorf("in pieces of %d:\nup   %s\nnot  %s\ndown %s\nnot  %s", piece, u, up, d, down)
 				}
 			}
@@ -274,10 +300,10 @@ func TestTranscripts(t *testing.T) {
 				}
 			}
 			all := append([]string{"C " + strings.Join(first, "")}, others...)
-			if strings.Contains(got, "A ended") || strings.Contains(got, "A drain") {
+			if strings.Contains(got, "A ended") || strings.Contains(got, "A drain") || strings.Contains(got, "A primary") {
 				return // an end does not wait for bytes that have not come yet
 			}
-			if u, d := sides(play(t, all, 0)); u != up || d != down {
+			if u, d := sides(play(t, cfg(), all, 0)); u != up || d != down {
 				t.Errorf("coalesced:\nup   %s\nnot  %s\ndown %s\nnot  %s", u, up, d, down)
 			}
 		})

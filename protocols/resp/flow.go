@@ -17,6 +17,10 @@ import (
 //	                                        v
 //	                                     refused
 //
+// In a cluster name is followed by (record) before (live). CLUSTER SLOTS and the like go
+//
+//	settle -> list -> none, or list -> (refresh) -> list -> none
+//
 // settle and authenticate end when a sentinel's answer comes. In the steps from look on,
 // no other reply is owed, so that the next ones are the answers to what was sent.
 type flow struct {
@@ -36,6 +40,10 @@ type flow struct {
 	replies [][]byte // that it has
 	tries   int
 	failed  *guard.Refusal // why, while the name is taken off; nil: to try again
+
+	list      nodeList // the answer that is awaited names nodes of a cluster
+	command   []byte   // which asks for it
+	refreshed bool
 }
 
 type step uint8
@@ -48,7 +56,10 @@ const (
 	stepLook              // CLIENT INFO: is this connection one that can be bound?
 	stepName              // CLIENT SETNAME, HELLO, GET: is this a primary, and the fence the permit's?
 	stepUnname            // take a bound name off
+	stepList              // CLUSTER SLOTS or the like is asked
+	stepRecord            // in a cluster: does its record say what the permit says?
 	stepLive              // does the permit still live?
+	stepRefresh           // the proxy looks at the cluster anew
 	stepFinish            // the last sentinel of a session that is drained
 )
 
@@ -58,8 +69,16 @@ const maxTries = 3
 // maxAnswer bounds what is kept of one answer in a flow.
 const maxAnswer = 16 << 10
 
+// keeps is how much is kept of an answer.
+func (s step) keeps() int {
+	if s == stepList {
+		return maxList
+	}
+	return maxAnswer
+}
+
 // captures reports whether the next replies are answers in a flow, not the client's.
-func (s step) captures() bool { return s >= stepLook && s <= stepUnname }
+func (s step) captures() bool { return s >= stepLook && s <= stepList }
 
 // authenticate sends AUTH or HELLO and learns whether it succeeded.
 func (c *core) authenticate(cmd []byte, f flow) {
@@ -85,11 +104,14 @@ func (c *core) reached(n uint64) {
 	}
 	switch f.step {
 	case stepSettle:
-		if f.auth {
+		switch {
+		case f.auth:
 			f.step, f.sentinel = stepAuthenticate, n+1
-			return
+		case f.list != noList:
+			c.askList()
+		default:
+			c.admit(false)
 		}
-		c.admit(false)
 	case stepAuthenticate:
 		c.authenticated()
 	case stepFinish:
@@ -131,7 +153,7 @@ func (c *core) admit(renew bool) {
 	f.binding, f.replies = nil, nil
 	// From here on the session writes only with the new credential.
 	c.unbind(&guard.Refusal{Reason: guard.NoCredential, Election: f.cred.election})
-	c.again = nil
+	c.again, c.replica = nil, nil
 	if f.cred.refusal != nil {
 		c.fail(f.cred.refusal)
 		return
@@ -168,6 +190,10 @@ func (c *core) send(s step, cmds [][]string) {
 // answered takes in an answer to what the step sent. More bytes than maxAnswer come cut.
 func (c *core) answered(reply []byte) {
 	f := &c.flow
+	if f.step == stepList {
+		c.listed(reply)
+		return
+	}
 	f.replies = append(f.replies, bytes.Clone(reply))
 	if f.owed--; f.owed > 0 {
 		return

@@ -69,6 +69,16 @@ func (c *core) command(raw []byte, s *scanner) bool {
 		return true
 	}
 	code := c.verdict(cmd)
+	if c.replica != nil && cmd != nil {
+		if cmd.verb == verbMulti && c.bindsNow() {
+			return false // inside MULTI it would be too late
+		}
+		if code == codeWrite {
+			key, keyed := firstKey(cmd, raw, s)
+			return c.onReplica(cmd, key, keyed)
+		}
+	}
+	c.rebound = false
 	if code == 0 && c.touchesFence(cmd, raw, s.argc) {
 		code = codeFenceKey
 	}
@@ -178,6 +188,8 @@ func (c *core) special(cmd *command, raw []byte, s *scanner) bool {
 		return s.argc == 2 && c.getName()
 	case verbReply:
 		return s.argc == 3 && c.reply(s.arg(raw, 2), raw)
+	case verbList:
+		return c.list(cmd, raw)
 	default:
 		return false
 	}
@@ -237,9 +249,14 @@ func (c *core) getName() bool {
 	if c.conn.multi && c.conn.inMulti != nil {
 		own = *c.conn.inMulti
 	}
-	if own.set {
+	switch {
+	case own.set:
 		c.up = appendCommand(c.up, "ECHO", own.name)
-	} else {
+	case c.cfg.cluster != nil && c.conn.multi:
+		c.up = appendCommand(c.up, "ECHO", "") // a key would lead to another node
+	case c.cfg.cluster != nil:
+		c.substitute(codeNoOwnName, nil)
+	default:
 		c.up = appendCommand(c.up, "GET", fencePrefix+"}:none") // nobody can make this key
 	}
 	c.conn.skipNext = false

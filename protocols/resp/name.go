@@ -18,9 +18,15 @@ import (
 // node that could matter here, and the sever of that one covers the replicas.
 //
 // HELLO without arguments changes nothing, and no ACL can forbid it.
+//
+// In a cluster the record is on other nodes too: the shell looks at it, after these
+// answers. What is asked here instead is which node this is.
 func (c *core) name() {
 	f := &c.flow
 	cmds := [][]string{{"CLIENT", "SETNAME", f.binding.name}, {"HELLO"}, {"GET", f.binding.key}}
+	if c.cfg.cluster != nil {
+		cmds[2] = []string{"CLUSTER", "MYID"}
+	}
 	if c.elsewhere() {
 		cmds = append([][]string{{"SELECT", strconv.Itoa(c.cfg.fenceDB)}}, cmds...)
 		cmds = append(cmds, []string{"SELECT", strconv.Itoa(f.db)})
@@ -45,23 +51,60 @@ func (c *core) nameGiven(replies [][]byte) {
 			return
 		}
 	}
-	set, hello, get := replies[0], replies[1], replies[2]
+	set, hello, last := replies[0], replies[1], replies[2]
 	role, understood := roleIn(hello)
 	switch {
 	case !there, isError(set), isError(hello):
 		c.fail(c.unable(lacksRights))
 	case !isOK(set), !understood:
 		c.doubt("the server's answers to the bind were not as they must be")
+	case role != "master" && c.cfg.cluster != nil:
+		c.replica = f.cred
+		c.fail(c.unable("this node is a replica, and only a primary can be written"))
 	case role != "master":
 		c.fail(c.unable("the server behind the proxy is a replica, and only a primary can be written"))
-	case isError(get):
+	case isError(last) && c.cfg.cluster != nil:
+		c.fail(c.unable("the user lacks a right that a bind in a cluster needs: +cluster|myid"))
+	case isError(last):
 		c.fail(c.unable(lacksRights))
-	case bytes.Equal(get, appendBulk(nil, f.binding.value)):
+	case c.cfg.cluster != nil && !bytes.Equal(last, appendBulk(nil, c.cfg.cluster.id())):
+		c.fail(c.unable("another node of the cluster was expected at this address; reconnect"))
+	case c.cfg.cluster != nil:
+		// INVARIANT: the name is on this very node, which the record must name.
+		f.step = stepRecord
+		c.ask = question{kind: askRecord}
+	case bytes.Equal(last, appendBulk(nil, f.binding.value)):
 		// INVARIANT: the whole record is equal: number, holder, severed, and the raise.
 		f.step = stepLive
 		c.ask = question{kind: askLive}
 	default:
 		c.tryAgain()
+	}
+}
+
+// A confirmation is the cluster's answer whether its record is the permit's.
+type confirmation uint8
+
+const (
+	isRecorded confirmation = iota
+	isChanged
+	isUnknown
+)
+
+// recorded takes the shell's answer for the node that the session is on.
+func (c *core) recorded(is confirmation) {
+	c.ask = question{}
+	if c.flow.step != stepRecord || c.ended {
+		return
+	}
+	switch is {
+	case isRecorded:
+		c.flow.step = stepLive
+		c.ask = question{kind: askLive}
+	case isChanged:
+		c.tryAgain()
+	default:
+		c.fail(c.unable("the fence on the nodes of the cluster could not be looked at"))
 	}
 }
 

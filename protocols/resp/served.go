@@ -48,7 +48,11 @@ func (c *core) fromServer(b []byte) error {
 			return err
 		}
 		if s.keep {
-			s.kept = append(s.kept, b[:min(n, maxAnswer-len(s.kept))]...)
+			s.kept = append(s.kept, b[:min(n, c.flow.step.keeps()-len(s.kept))]...)
+			if c.flow.step == stepList && isMessage(s.kept) {
+				c.down = append(c.down, s.kept...)
+				s.kept, s.keep = s.kept[:0], false
+			}
 		} else {
 			c.down = append(c.down, b[:n]...)
 		}
@@ -56,6 +60,9 @@ func (c *core) fromServer(b []byte) error {
 		if ended && s.keep {
 			kept := s.kept
 			s.kept, s.keep = s.kept[:0], false
+			if cap(kept) > maxIdleBuffer {
+				s.kept = nil
+			}
 			c.answered(kept)
 		}
 	}
@@ -77,6 +84,23 @@ func (c *core) starts(kind byte) bool {
 	case (f.step == stepLook || f.step == stepUnname) && kind == '*':
 		// A message of a RESP2 subscription, in which CLIENT INFO and SETNAME are errors.
 	default:
+		return true
+	}
+	return false
+}
+
+// isMessage reports whether a reply under way is a message of a RESP2 subscription, as
+// far as it can be told.
+func isMessage(b []byte) bool {
+	count, rest, _ := bytes.Cut(b, []byte("\r\n"))
+	size, rest, _ := bytes.Cut(rest, []byte("\r\n"))
+	word, _, whole := bytes.Cut(rest, []byte("\r\n"))
+	if len(count) != 2 || count[0] != '*' || len(size) < 2 || size[0] != '$' || !whole {
+		return false
+	}
+	switch string(word) {
+	case "message", "pmessage", "smessage", "subscribe", "psubscribe", "ssubscribe",
+		"unsubscribe", "punsubscribe", "sunsubscribe":
 		return true
 	}
 	return false
@@ -134,7 +158,7 @@ func (c *core) errorLine(line []byte) {
 		c.down = append(c.down, c.poison...)
 		return
 	}
-	c.down = append(c.down, line...)
+	c.down = append(c.down, c.redirection(line)...)
 	if c.bound != nil && bytes.HasPrefix(line, []byte("-READONLY")) {
 		// The server has become a replica. Were it promoted again, a connection that it
 		// kept could write for a term that is over by then.

@@ -17,8 +17,16 @@ type Server struct {
 	tables  tables
 	memory  pool
 	sweeper sweeper
+	*places
+	node    *node    // which it is of a cluster; nil: of none
+	cluster *Cluster // of which any node will do; nil: this server is meant
+}
+
+// places count connections. The ports of a cluster's nodes count theirs together.
+type places struct {
 	pending protocols.Count // connections whose session has not begun
 	counts  protocols.Count // connections by address
+	all     protocols.Count // those of a cluster
 }
 
 // New checks c and makes a Server. It does not wait for the upstream server.
@@ -27,7 +35,12 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{c: c, tables: tables{control: c.Control, timeout: c.DialTimeout}, memory: pool{size: c.Buffer}}, nil
+	return newServer(c, new(places)), nil
+}
+
+// newServer makes a server of a Config that was checked.
+func newServer(c Config, p *places) *Server {
+	return &Server{c: c, tables: tables{control: c.Control, timeout: c.DialTimeout}, memory: pool{size: c.Buffer}, places: p}
 }
 
 // Serve serves clients from l until ctx is done, and returns when the last session has
@@ -49,11 +62,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 
 // session serves one client: connect upstream, then pump.
 func (s *Server) session(ctx context.Context, client net.Conn, p *place) {
-	table, err := s.tables.get(ctx)
-	var upstream net.Conn
-	if err == nil {
-		upstream, err = s.dial(ctx)
-	}
+	at, table, upstream, err := s.reach(ctx)
 	if err != nil {
 		s.c.Log.Warn("no session: the upstream server cannot be reached", "upstream", s.c.Upstream, "error", err)
 		s.tables.suspectIt()
@@ -62,18 +71,48 @@ func (s *Server) session(ctx context.Context, client net.Conn, p *place) {
 	}
 	p.begun()
 	x := &session{
-		server: s, client: client, upstream: upstream, table: table,
+		server: at, client: client, upstream: upstream, table: table,
 		wake: make(chan struct{}, 1), over: make(chan struct{}),
 	}
-	x.core = newCore(coreConfig{
+	cfg := coreConfig{
 		nonce:     "fenceproxy:" + rand.Text(),
 		election:  s.c.Election,
 		serves:    s.c.serves,
 		fenceDB:   s.c.FenceDB,
 		localAddr: upstream.LocalAddr().String(),
 		commands:  table,
-	})
+	}
+	if at.node != nil {
+		cfg.cluster = neighbourhood{at.node, at.node.cluster.host(client)}
+	}
+	x.core = newCore(cfg)
+	if at.node != nil {
+		var end context.CancelFunc
+		ctx, end = context.WithCancel(ctx)
+		defer end()
+		at.node.enter(x, end)
+		defer at.node.exit(x)
+	}
 	x.run(ctx)
+}
+
+// reach connects to the server, or to one of the cluster; at is the one that it is.
+func (s *Server) reach(ctx context.Context) (at *Server, t *table, upstream net.Conn, err error) {
+	if s.cluster != nil {
+		return s.cluster.reach(ctx)
+	}
+	t, upstream, err = s.open(ctx)
+	return s, t, upstream, err
+}
+
+// open connects upstream.
+func (s *Server) open(ctx context.Context) (*table, net.Conn, error) {
+	table, err := s.tables.get(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	upstream, err := s.dial(ctx)
+	return table, upstream, err
 }
 
 func (s *Server) dial(ctx context.Context) (net.Conn, error) {

@@ -254,6 +254,18 @@ func (x *session) answer(ctx context.Context, q question) {
 		}
 		x.core.confirmed(live, why)
 		x.mu.Unlock()
+	case askRecord:
+		is := x.confirm(ctx)
+		x.mu.Lock()
+		x.core.recorded(is)
+		x.mu.Unlock()
+	case askTopology:
+		ctx, cancel := context.WithTimeout(ctx, x.server.c.DialTimeout)
+		defer cancel()
+		x.server.node.cluster.refresh(ctx)
+		x.mu.Lock()
+		x.core.refreshed()
+		x.mu.Unlock()
 	case askCommand:
 		ctx, cancel := context.WithTimeout(ctx, x.server.c.DialTimeout)
 		defer cancel()
@@ -265,6 +277,23 @@ func (x *session) answer(ctx context.Context, q question) {
 		x.core.asked(err == nil)
 		x.mu.Unlock()
 	}
+}
+
+// confirm asks whether the cluster's record is as the permit says.
+func (x *session) confirm(ctx context.Context) confirmation {
+	x.mu.Lock()
+	p := x.permit
+	x.mu.Unlock()
+	if p == nil {
+		return isUnknown
+	}
+	ctx, cancel := context.WithTimeout(ctx, x.server.c.BindTimeout)
+	defer cancel()
+	is, err := x.server.node.confirm(ctx, p)
+	if err != nil {
+		x.server.c.Log.Warn("session not bound: the fence on the cluster's nodes cannot be looked at", "client", x.client.RemoteAddr().String(), "node", x.server.c.Upstream, "error", err)
+	}
+	return is
 }
 
 // admit asks the guard for a permit, and watches over it.

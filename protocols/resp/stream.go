@@ -115,6 +115,8 @@ func (c *core) nextArg() {
 	switch {
 	case !s.drop:
 		c.passed(s.cmd, s.argc)
+	case s.code == codeMoved:
+		c.sendAway()
 	case s.code != 0:
 		c.substitute(s.code, s.cmd)
 	}
@@ -202,28 +204,39 @@ func (c *core) looked() bool {
 // that selects what it does.
 func (c *core) judgeLong(arg []byte) bool {
 	s := &c.stream
+	cmd, code := s.cmd, codeNone
 	switch {
 	case s.size > maxName, !validWord(arg):
-		s.cmd, s.code = nil, codeNoName
+		cmd, code = nil, codeNoName
 	case s.argi == 0:
-		cmd, known, bad := c.identify(arg)
-		if !known {
+		var known bool
+		if cmd, known, code = c.identify(arg); !known {
 			return false
 		}
-		s.cmd, s.code = cmd, bad
 		if cmd != nil && cmd.Container && s.argc > 1 {
+			s.cmd = cmd
 			return true // judged with the next word
 		}
 	default:
-		s.cmd = s.cmd.sub(lowered(&c.lower, arg))
+		cmd = cmd.sub(lowered(&c.lower, arg))
 	}
-	if s.code == 0 {
-		s.code = c.verdict(s.cmd)
+	if code == codeNone {
+		code = c.verdict(cmd)
 	}
-	if s.code == 0 && s.cmd != nil && !s.cmd.verb.mayBeLong() {
-		s.code = codeTooLong
+	if code == codeWrite && c.replica != nil && cmd != nil && !s.begun {
+		if c.bindsNow() {
+			return false
+		}
+		if cmd.First > 0 || cmd.Movable {
+			code = codeMoved
+		}
 	}
-	s.judged, s.drop = true, s.code != 0
+	c.rebound = false
+	if code == codeNone && cmd != nil && !cmd.verb.mayBeLong() {
+		code = codeTooLong
+	}
+	s.cmd, s.code = cmd, code
+	s.judged, s.drop = true, code != codeNone
 	if s.drop && s.begun {
 		c.refuseHere(c.words(s.code, nameOf(s.cmd)))
 	}

@@ -13,6 +13,7 @@ import (
 type code byte
 
 const (
+	codeNone       code = 0   // nothing takes its place
 	codeWrite      code = 'w' // a write of a session that is not bound
 	codeUnknown    code = 'u' // a command that the server does not know, likewise
 	codeNoName     code = 'z' // a word that can be no command's name
@@ -30,6 +31,9 @@ const (
 	codeUnbound    code = 'd' // FENCE UNBIND where there was nothing to take off
 	codeStatus     code = 's' // FENCE STATUS
 	codeHelp       code = 'h' // FENCE HELP
+	codeMoved      code = 'j' // a write on a replica, for the primary
+	codeList       code = 'c' // CLUSTER SLOTS or the like at a wrong time
+	codeNoOwnName  code = 'g' // CLIENT GETNAME where the client gave none
 	codeSentinel   code = 'S' // nothing: it marks a place in the order of replies
 )
 
@@ -38,12 +42,14 @@ const (
 // CLIENT REPLY OFF or SKIP, and so that EXEC aborts inside MULTI. Its name holds the
 // session's nonce, by which the answer is found and replaced on its way back. It holds
 // none of the client's arguments.
-func (c *core) substitute(what code, cmd *command) {
+func (c *core) substitute(what code, cmd *command) { c.substituteFor(what, nameOf(cmd)) }
+
+// substituteFor is substitute with what stands for the command.
+func (c *core) substituteFor(what code, of string) {
 	c.conn.skipNext = false
 	var buf [96]byte
 	name := append(buf[:0], c.cfg.nonce...)
 	name = append(name, ':', byte(what), ':')
-	of := nameOf(cmd)
 	c.up = append(c.up, "*1\r\n"...)
 	c.up = appendBulk(c.up, append(name, of[:min(len(of), 32)]...))
 }
@@ -102,6 +108,15 @@ func (c *core) words(what code, command string) string {
 		return "+OK\r\n"
 	case codeUnbound:
 		return "+OK\r\n"
+	case codeMoved:
+		return c.moved(command)
+	case codeList:
+		return errorLine(wordErr, name+" through fenceproxy needs replies, and is not possible inside MULTI or after MONITOR.")
+	case codeNoOwnName:
+		if c.conn.proto == 3 {
+			return "_\r\n"
+		}
+		return "$-1\r\n"
 	case codeStatus:
 		return c.status()
 	case codeHelp:

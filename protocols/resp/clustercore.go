@@ -1,0 +1,149 @@
+package resp
+
+import (
+	"bytes"
+	"strconv"
+
+	"github.com/fenceproxy/fenceproxy/guard/rediscluster"
+)
+
+// A clusterMap is what the core knows of the cluster of which its server is a node. Its
+// addresses are the proxy's own, at which this client reaches the nodes.
+type clusterMap interface {
+	// id is the node id of the server.
+	id() string
+	// primary reports whether the server is one, as far as is known.
+	primary() bool
+	// node returns the address of the node with that id.
+	node(id []byte) (address, bool)
+	// redirected returns the address of the node that the server names in a redirection
+	// of a slot; moved says that the slot is there for good. An empty host is the server's own.
+	redirected(slot int, moved bool, host, port string) (address, bool)
+	// owner returns the address of the primary that has the slot, unless that is the
+	// server itself.
+	owner(slot int) (address, bool)
+	// shardSlot returns a slot of the primary that the server replicates.
+	shardSlot() (int, bool)
+}
+
+// An address is where the proxy is connected to.
+type address struct {
+	host string
+	port int
+}
+
+// String is the form in redirections: an IPv6 address has no brackets.
+func (a address) String() string { return a.host + ":" + strconv.Itoa(a.port) }
+
+// redirection replaces the node's address in MOVED and ASK by the proxy's.
+//
+// INVARIANT: no address of a node gets to the client in a redirection. A node that the
+// proxy does not know is one to ask for again.
+func (c *core) redirection(line []byte) []byte {
+	kind, rest, _ := bytes.Cut(bytes.TrimRight(line, "\r\n"), []byte{' '})
+	if k := string(kind); c.cfg.cluster == nil || k != "-MOVED" && k != "-ASK" {
+		return line
+	}
+	number, addr, _ := bytes.Cut(rest, []byte{' '})
+	slot, ok := parseLen(number)
+	colon := bytes.LastIndexByte(addr, ':')
+	if !ok || slot < 0 || slot >= rediscluster.Slots || colon < 0 {
+		return []byte(tryLater)
+	}
+	to, ok := c.cfg.cluster.redirected(int(slot), string(kind) == "-MOVED", string(addr[:colon]), string(addr[colon+1:]))
+	if !ok {
+		return []byte(tryLater)
+	}
+	return redirect(string(kind), int(slot), to)
+}
+
+func redirect(kind string, slot int, to address) []byte {
+	return []byte(kind + " " + strconv.Itoa(slot) + " " + to.String() + "\r\n")
+}
+
+// tryLater is the answer where a client would have to be sent to a node that the proxy does
+// not know yet.
+const tryLater = "-TRYAGAIN fenceproxy does not know yet where this slot is. Try again.\r\n"
+
+// onReplica deals with a write of a session whose bind was refused because its node is a
+// replica: the client is sent to the primary, as the node itself would do, and so learns
+// of it. Where the node has become the primary, the session is bound now. It reports
+// false when the command is to be given again then.
+//
+// INVARIANT: the write is not passed to the node, which may be promoted meanwhile.
+func (c *core) onReplica(cmd *command, key []byte, keyed bool) bool {
+	if c.bindsNow() {
+		return false
+	}
+	c.rebound = false
+	switch {
+	case key != nil:
+		c.substituteFor(codeMoved, strconv.Itoa(rediscluster.Slot(key)))
+	case keyed:
+		c.sendAway()
+	default:
+		c.substitute(codeWrite, cmd)
+	}
+	return true
+}
+
+// sendAway redirects a write of which the keys are not known to the primary of this
+// replica, by a slot that it really has. Were it not the right one, that node would say.
+func (c *core) sendAway() {
+	of := ""
+	if slot, ok := c.cfg.cluster.shardSlot(); ok {
+		of = strconv.Itoa(slot)
+	}
+	c.substituteFor(codeMoved, of)
+}
+
+// bindsNow begins to bind a session whose node was a replica and is none any more, once
+// for each command.
+func (c *core) bindsNow() bool {
+	conn := &c.conn
+	if c.rebound || conn.multi || conn.replyOff || conn.skipNext || conn.monitor || !c.cfg.cluster.primary() {
+		return false
+	}
+	c.rebound = true
+	c.flow = flow{}
+	c.bind(c.replica)
+	return true
+}
+
+// moved is the redirection that the proxy makes itself.
+func (c *core) moved(slot string) string {
+	if n, err := strconv.Atoi(slot); err == nil {
+		if to, ok := c.cfg.cluster.owner(n); ok {
+			return string(redirect("-MOVED", n, to))
+		}
+	}
+	return tryLater
+}
+
+// firstKey returns the first key of a whole command. keyed is true where it has one that
+// is not told here.
+func firstKey(cmd *command, raw []byte, s *scanner) (key []byte, keyed bool) {
+	at := 0
+	switch cmd.Name {
+	case "eval", "evalsha", "fcall", "blmpop", "bzmpop":
+		at = 3
+	case "lmpop", "zmpop":
+		at = 2
+	case "xreadgroup":
+		for i := 4; i < s.argc-1; i++ {
+			if equalFold(s.arg(raw, i), "streams") {
+				return s.arg(raw, i+1), true
+			}
+		}
+		return nil, true
+	default:
+		if cmd.First > 0 && cmd.First < s.argc {
+			return s.arg(raw, cmd.First), true
+		}
+		return nil, cmd.Movable
+	}
+	if n := s.arg(raw, at-1); at < s.argc && len(n) > 0 && string(n) != "0" {
+		return s.arg(raw, at), true
+	}
+	return nil, false
+}
