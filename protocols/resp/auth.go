@@ -131,13 +131,13 @@ func (c *core) present(cmd []byte, f flow) {
 func (c *core) resets() bool {
 	cred := c.again
 	if cred == nil {
-		cred = c.replica
+		cred = c.retry
 	}
 	if c.bound != nil {
 		cred = &c.bound.credential
 		c.unbind(&guard.Refusal{Reason: guard.NoCredential, Election: cred.election})
 	}
-	c.again, c.replica, c.named = nil, nil, false
+	c.again, c.retry, c.replica, c.named = nil, nil, false, false
 	c.up = appendCommand(c.up, "RESET")
 	c.conn = connState{proto: 2, quit: c.conn.quit}
 	if cred != nil {

@@ -27,10 +27,9 @@ type ClusterFence interface {
 	Confirm(ctx context.Context, n rediscluster.Node, t guard.Term, r guard.Record) error
 }
 
-// A Topology knows a cluster's nodes; *rediscluster.Topology is one.
+// A Topology knows a cluster's nodes, and is kept fresh by who made it;
+// *rediscluster.Topology is one.
 type Topology interface {
-	// Run keeps the view fresh until ctx is done.
-	Run(ctx context.Context) error
 	View() *rediscluster.View
 	Changed() <-chan struct{}
 	Refresh(ctx context.Context) error
@@ -124,12 +123,11 @@ func (noControl) Do(ctx context.Context, args ...any) *redis.Cmd {
 }
 
 // Serve serves clients, those of l by a primary, until ctx is done, and returns when the
-// last session has ended. It closes l. It keeps the topology fresh.
+// last session has ended. It closes l.
 func (k *Cluster) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = k.c.Topology.Run(ctx) })
 	wg.Go(func() { k.follow(ctx, &wg) })
 	err := k.seed.Serve(ctx, l)
 	cancel()

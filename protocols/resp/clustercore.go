@@ -65,31 +65,26 @@ func redirect(kind string, slot int, to address) []byte {
 // not know yet.
 const tryLater = "-TRYAGAIN fenceproxy does not know yet where this slot is. Try again.\r\n"
 
-// onReplica deals with a write of a session whose bind was refused because its node is a
-// replica: the client is sent to the primary, as the node itself would do, and so learns
-// of it. Where the node has become the primary, the session is bound now. It reports
-// false when the command is to be given again then.
+// sendAway deals with a write of a session whose bind was refused because its node is a
+// replica: the client is sent to the slot's primary, as the node itself would do, and so
+// learns of it.
 //
 // INVARIANT: the write is not passed to the node, which may be promoted meanwhile.
-func (c *core) onReplica(cmd *command, key []byte, keyed bool) bool {
-	if c.bindsNow() {
-		return false
-	}
-	c.rebound = false
-	switch {
+func (c *core) sendAway(cmd *command, raw []byte, s *scanner) {
+	c.retried = false
+	switch key, keyed := firstKey(cmd, raw, s); {
 	case key != nil:
 		c.substituteFor(codeMoved, strconv.Itoa(rediscluster.Slot(key)))
 	case keyed:
-		c.sendAway()
+		c.sendToPrimary()
 	default:
 		c.substitute(codeWrite, cmd)
 	}
-	return true
 }
 
-// sendAway redirects a write of which the keys are not known to the primary of this
+// sendToPrimary redirects a write of which the keys are not known to the primary of this
 // replica, by a slot that it really has. Were it not the right one, that node would say.
-func (c *core) sendAway() {
+func (c *core) sendToPrimary() {
 	of := ""
 	if slot, ok := c.cfg.cluster.shardSlot(); ok {
 		of = strconv.Itoa(slot)
@@ -97,16 +92,17 @@ func (c *core) sendAway() {
 	c.substituteFor(codeMoved, of)
 }
 
-// bindsNow begins to bind a session whose node was a replica and is none any more, once
-// for each command.
+// bindsNow begins to bind a session whose bind was refused for what may be over by now: its
+// node was a replica, or the cluster could not be asked. That is tried once for each
+// command, which is to be given again then.
 func (c *core) bindsNow() bool {
 	conn := &c.conn
-	if c.rebound || conn.multi || conn.replyOff || conn.skipNext || conn.monitor || !c.cfg.cluster.primary() {
+	if c.retried || conn.multi || conn.replyOff || conn.skipNext || conn.monitor || c.replica && !c.cfg.cluster.primary() {
 		return false
 	}
-	c.rebound = true
+	c.retried = true
 	c.flow = flow{}
-	c.bind(c.replica)
+	c.bind(c.retry)
 	return true
 }
 

@@ -41,8 +41,9 @@ type core struct {
 	bound   *binding       // not nil: the session may write
 	refusal *guard.Refusal // why it may not, while bound is nil
 	again   *credential    // to bind with after the next successful AUTH
-	replica *credential    // that was refused because the node of a cluster is a replica
-	rebound bool           // it was tried again for the command under way
+	retry   *credential    // to bind with before the next write: the refusal may pass; in a cluster
+	replica bool           // it will not while the node is a replica
+	retried bool           // it was tried for the command under way
 
 	bindErr *guard.Refusal // why the last FENCE BIND failed; nil: it did not
 	named   bool           // the connection may carry a bound name

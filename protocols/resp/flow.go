@@ -153,7 +153,7 @@ func (c *core) admit(renew bool) {
 	f.binding, f.replies = nil, nil
 	// From here on the session writes only with the new credential.
 	c.unbind(&guard.Refusal{Reason: guard.NoCredential, Election: f.cred.election})
-	c.again, c.replica = nil, nil
+	c.again, c.retry, c.replica = nil, nil, false
 	if f.cred.refusal != nil {
 		c.fail(f.cred.refusal)
 		return
@@ -170,6 +170,9 @@ func (c *core) admitted(b *binding, refusal *guard.Refusal) {
 		return
 	}
 	if refusal != nil {
+		if c.cfg.cluster != nil && refusal.Reason == guard.FenceUnavailable {
+			c.retry = c.flow.cred // as while a node fails over
+		}
 		c.fail(refusal)
 		return
 	}

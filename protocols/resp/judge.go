@@ -69,16 +69,17 @@ func (c *core) command(raw []byte, s *scanner) bool {
 		return true
 	}
 	code := c.verdict(cmd)
-	if c.replica != nil && cmd != nil {
-		if cmd.verb == verbMulti && c.bindsNow() {
-			return false // inside MULTI it would be too late
+	if c.retry != nil && cmd != nil {
+		// Inside MULTI it would be too late to bind.
+		if (code == codeWrite || cmd.verb == verbMulti) && c.bindsNow() {
+			return false
 		}
-		if code == codeWrite {
-			key, keyed := firstKey(cmd, raw, s)
-			return c.onReplica(cmd, key, keyed)
+		if code == codeWrite && c.replica {
+			c.sendAway(cmd, raw, s)
+			return true
 		}
 	}
-	c.rebound = false
+	c.retried = false
 	if code == 0 && c.touchesFence(cmd, raw, s.argc) {
 		code = codeFenceKey
 	}

@@ -59,7 +59,7 @@ func (c *core) nameGiven(replies [][]byte) {
 	case !isOK(set), !understood:
 		c.doubt("the server's answers to the bind were not as they must be")
 	case role != "master" && c.cfg.cluster != nil:
-		c.replica = f.cred
+		c.retry, c.replica = f.cred, true
 		c.fail(c.unable("this node is a replica, and only a primary can be written"))
 	case role != "master":
 		c.fail(c.unable("the server behind the proxy is a replica, and only a primary can be written"))
@@ -104,6 +104,7 @@ func (c *core) recorded(is confirmation) {
 	case isChanged:
 		c.tryAgain()
 	default:
+		c.retry = c.flow.cred
 		c.fail(c.unable("the fence on the nodes of the cluster could not be looked at"))
 	}
 }

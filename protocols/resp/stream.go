@@ -116,7 +116,7 @@ func (c *core) nextArg() {
 	case !s.drop:
 		c.passed(s.cmd, s.argc)
 	case s.code == codeMoved:
-		c.sendAway()
+		c.sendToPrimary()
 	case s.code != 0:
 		c.substitute(s.code, s.cmd)
 	}
@@ -223,15 +223,15 @@ func (c *core) judgeLong(arg []byte) bool {
 	if code == codeNone {
 		code = c.verdict(cmd)
 	}
-	if code == codeWrite && c.replica != nil && cmd != nil && !s.begun {
+	if code == codeWrite && c.retry != nil && cmd != nil && !s.begun {
 		if c.bindsNow() {
 			return false
 		}
-		if cmd.First > 0 || cmd.Movable {
+		if c.replica && (cmd.First > 0 || cmd.Movable) {
 			code = codeMoved
 		}
 	}
-	c.rebound = false
+	c.retried = false
 	if code == codeNone && cmd != nil && !cmd.verb.mayBeLong() {
 		code = codeTooLong
 	}

@@ -1,0 +1,65 @@
+package resp_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/fenceproxy/fenceproxy/internal/testenv"
+)
+
+// both runs a test in front of a cluster of each kind.
+func both(t *testing.T, test func(t *testing.T, program string)) {
+	for _, program := range []string{testenv.RedisServer, testenv.ValkeyServer} {
+		t.Run(program, func(t *testing.T) { test(t, program) })
+	}
+}
+
+// What the nodes are asked for their addresses comes as they answer it, but for the
+// addresses, in both protocols.
+func TestClusterLists(t *testing.T) {
+	both(t, func(t *testing.T, program string) {
+		r := newClusterRig(t, testenv.RedisCluster(t, program), nil)
+		for _, n := range r.nodes {
+			through, there := dial(t, r.proxied(t, n.Addr)), dial(t, n.Addr)
+			for _, protocol := range []string{"2", "3"} {
+				for _, w := range []*wire{through, there} {
+					w.wantPrefix("HELLO "+protocol, map[string]string{"2": "*", "3": "%"}[protocol])
+				}
+				for _, cmd := range []string{"CLUSTER SLOTS", "CLUSTER SHARDS", "CLUSTER REPLICAS " + strings.Repeat("0", 40), "CLUSTER MYID", "CLUSTER SLOTS x"} {
+					want := there.ask(cmd)
+					for _, other := range r.nodes {
+						to := r.proxied(t, other.Addr)
+						_, from, _ := strings.Cut(other.Addr, ":")
+						_, port, _ := strings.Cut(to, ":")
+						want = strings.ReplaceAll(want, ":"+from+"\r\n", ":"+port+"\r\n")
+					}
+					through.want(cmd, want)
+				}
+				got := through.ask("CLUSTER NODES")
+				for _, other := range r.nodes {
+					if strings.Contains(got, " "+other.Addr+"@") || !strings.Contains(got, " "+r.proxied(t, other.Addr)+"@") {
+						t.Errorf("CLUSTER NODES tells %s:\n%s", other.Addr, got)
+					}
+				}
+			}
+		}
+	})
+}
+
+// A cluster client writes over all slots and stays on the proxy.
+func TestClusterClientStaysOnTheProxy(t *testing.T) {
+	both(t, func(t *testing.T, program string) {
+		r := newClusterRig(t, testenv.RedisCluster(t, program), nil)
+		lead := r.lead(t)
+		c := r.client(t, lead.Token)
+		for i := range 300 {
+			if err := c.Set(t.Context(), "key"+sprint(i), i, 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, n := range r.nodes {
+			t.Log(direct(t, n.Addr, "CLIENT", "LIST"))
+			t.Log(direct(t, n.Addr, "DBSIZE"))
+		}
+	})
+}
