@@ -75,6 +75,8 @@ type Listener struct {
 	// Group is how several Redis or Valkey servers belong together. Upstream is then a
 	// URL without user and password.
 	Group Group
+	// Cluster says where clients find the nodes of a cluster (Group Cluster only).
+	Cluster ClusterOptions
 	// Upstreams are the servers that sessions choose among, in the order in which they
 	// are tried (Postgres only); Upstream is then all of them, with commas between.
 	Upstreams []string

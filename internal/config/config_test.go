@@ -422,7 +422,11 @@ func TestGroups(t *testing.T) {
 		"password": {"redis+cluster://n", "redis+cluster://u:hunter2@n:x", NoGroup, "6:5: listeners[0].control: invalid connection string"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg, err := Parse("f.yaml", []byte(file(c.upstream, c.control)), env(nil))
+			text := file(c.upstream, c.control)
+			if strings.Contains(c.upstream, "+cluster") {
+				text += "    cluster: {ports: 7001-7003}\n"
+			}
+			cfg, err := Parse("f.yaml", []byte(text), env(nil))
 			if c.want == "" {
 				if err != nil || cfg.Listeners[0].Group != c.group || cfg.Listeners[0].Upstream != c.upstream {
 					t.Errorf("got %+v, %v", cfg, err)

@@ -130,6 +130,7 @@ func (r *reader) listener(o *object, others []Listener) Listener {
 		}
 		l.Control = NewSecret(control)
 	}
+	r.cluster(o, &l)
 	r.elections(o, &l)
 	r.encryption(o, &l)
 	r.scram(o, &l)

@@ -16,7 +16,6 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/guard/rediscluster"
-	"github.com/fenceproxy/fenceproxy/protocols"
 )
 
 // A ClusterFence is the fence on the nodes of a cluster; *redisfence.ClusterFence is one.
@@ -67,7 +66,6 @@ type ClusterConfig struct {
 type Cluster struct {
 	c     ClusterConfig
 	seed  *Server
-	conns protocols.Count
 	looks chan chan struct{}
 
 	mu    sync.RWMutex
@@ -108,7 +106,8 @@ func NewCluster(c ClusterConfig) (*Cluster, error) {
 		return nil, err
 	}
 	k.c = c
-	k.seed = &Server{c: c.Config, cluster: k}
+	k.seed = newServer(c.Config, new(places))
+	k.seed.cluster = k
 	return k, nil
 }
 
@@ -309,6 +308,7 @@ func (k *Cluster) reach(ctx context.Context) (*Server, *table, net.Conn, error) 
 			good = append(good, here)
 		}
 	}
+	//nolint:gosec // to spread load, not to hide
 	rand.Shuffle(len(good), func(i, j int) { good[i], good[j] = good[j], good[i] })
 	err := errNoNode
 	for _, n := range append(good, bad...) {

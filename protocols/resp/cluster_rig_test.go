@@ -74,7 +74,10 @@ func newClusterRig(t testing.TB, nodes []*servers.Process, config func(*resp.Clu
 	r := &clusterRig{rig: &rig{election: testenv.Name(t, "e"), elections: memory.New(), log: new(testenv.Buffer)}, nodes: nodes,
 		fence: &memFence{r: make(map[string]guard.Record)}}
 	log := slog.New(slog.NewTextHandler(r.log, nil))
-	r.top = rediscluster.New(rediscluster.Options{Seeds: []string{nodes[0].Addr, nodes[1].Addr}, Every: 200 * time.Millisecond})
+	r.top = rediscluster.New(rediscluster.Options{
+		Seeds: []string{nodes[0].Addr, nodes[1].Addr}, Every: 200 * time.Millisecond,
+		Redis: redis.Options{Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return fromProxy(ctx, addr) }},
+	})
 	g := guard.New(r.elections, r.fence, guard.Config{ValidateEvery: 100 * time.Millisecond, Log: log})
 	for range 2 * len(nodes) {
 		p, err := servers.FreePort()
@@ -87,6 +90,7 @@ func newClusterRig(t testing.TB, nodes []*servers.Process, config func(*resp.Clu
 		Config:   resp.Config{Upstream: "the cluster", Guard: g, Election: r.election, Log: log},
 		Fence:    r.fence,
 		Topology: r.top,
+		DialNode: fromProxy,
 		Ports:    r.ports,
 		Listen: func(ctx context.Context, port int) (net.Listener, error) {
 			var lc net.ListenConfig
@@ -126,6 +130,40 @@ func newClusterRig(t testing.TB, nodes []*servers.Process, config func(*resp.Clu
 		return strings.Count(r.log.String(), "serving a node of the cluster") >= len(nodes)
 	})
 	return r
+}
+
+// startCluster starts three primaries.
+func startCluster(t testing.TB, program string, args ...string) []*servers.Process {
+	t.Helper()
+	// Redis 7.0 knows one loopback address only.
+	args = append([]string{"--protected-mode", "no"}, args...)
+	nodes, err := servers.StartRedisCluster(testenv.Context(t), servers.RedisOptions{Program: program, Args: args}, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range nodes {
+		t.Cleanup(p.Stop)
+	}
+	return nodes
+}
+
+// proxyHost is the address that the proxy connects to nodes from, and nobody else.
+const proxyHost = "127.0.0.2"
+
+func fromProxy(ctx context.Context, addr string) (net.Conn, error) {
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(proxyHost)}}
+	return d.DialContext(ctx, "tcp", addr)
+}
+
+// strangers are the connections of a node's clients that are not the proxy's.
+func strangers(t testing.TB, addr string) (lines []string) {
+	t.Helper()
+	for line := range strings.Lines(direct(t, addr, "CLIENT", "LIST", "TYPE", "normal")) {
+		if !strings.Contains(line, " addr="+proxyHost+":") && !strings.Contains(line, " cmd=client|list ") && !strings.Contains(line, " cmd=client ") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
 }
 
 // client is a cluster client of the proxy's that leads.

@@ -18,7 +18,7 @@ func both(t *testing.T, test func(t *testing.T, program string)) {
 // addresses, in both protocols.
 func TestClusterLists(t *testing.T) {
 	both(t, func(t *testing.T, program string) {
-		r := newClusterRig(t, testenv.RedisCluster(t, program), nil)
+		r := newClusterRig(t, startCluster(t, program), nil)
 		for _, n := range r.nodes {
 			through, there := dial(t, r.proxied(t, n.Addr)), dial(t, n.Addr)
 			for _, protocol := range []string{"2", "3"} {
@@ -49,7 +49,7 @@ func TestClusterLists(t *testing.T) {
 // A cluster client writes over all slots and stays on the proxy.
 func TestClusterClientStaysOnTheProxy(t *testing.T) {
 	both(t, func(t *testing.T, program string) {
-		r := newClusterRig(t, testenv.RedisCluster(t, program), nil)
+		r := newClusterRig(t, startCluster(t, program), nil)
 		lead := r.lead(t)
 		c := r.client(t, lead.Token)
 		for i := range 300 {
@@ -58,8 +58,12 @@ func TestClusterClientStaysOnTheProxy(t *testing.T) {
 			}
 		}
 		for _, n := range r.nodes {
-			t.Log(direct(t, n.Addr, "CLIENT", "LIST"))
-			t.Log(direct(t, n.Addr, "DBSIZE"))
+			if s := strangers(t, n.Addr); len(s) > 0 {
+				t.Errorf("%s has clients that are not the proxy's: %q", n.Addr, s)
+			}
+			if n := direct(t, n.Addr, "DBSIZE"); n == "0" {
+				t.Error("a node got no key")
+			}
 		}
 	})
 }

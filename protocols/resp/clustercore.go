@@ -119,7 +119,7 @@ func (c *core) moved(slot string) string {
 // firstKey returns the first key of a whole command. keyed is true where it has one that
 // is not told here.
 func firstKey(cmd *command, raw []byte, s *scanner) (key []byte, keyed bool) {
-	at := 0
+	var at int
 	switch cmd.Name {
 	case "eval", "evalsha", "fcall", "blmpop", "bzmpop":
 		at = 3

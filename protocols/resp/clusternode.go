@@ -32,7 +32,7 @@ func (k *Cluster) newNode(n rediscluster.Node) *node {
 	c := k.c.Config
 	c.Upstream, c.Control = n.Addr, here
 	c.Dial = func(ctx context.Context) (net.Conn, error) { return k.c.DialNode(ctx, *here.addr.Load()) }
-	here.server = newServer(c)
+	here.server = newServer(c, k.seed.places)
 	here.server.node = here
 	return here
 }

@@ -25,6 +25,14 @@ const (
 
 // connection serves one client: find out where it is, count it, agree on TLS, and begin.
 func (s *Server) connection(ctx context.Context, accepted net.Conn) {
+	if s.node != nil || s.cluster != nil {
+		if !s.all.Enter(s.c.MaxConns) {
+			s.full(accepted, tooMany)
+			closeGently(accepted)
+			return
+		}
+		defer s.all.Leave()
+	}
 	p := &place{srv: s}
 	defer p.leave()
 	if p.pending = s.pending.Enter(s.c.MaxPending); !p.pending {
