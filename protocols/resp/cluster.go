@@ -44,7 +44,8 @@ type ClusterConfig struct {
 	// Fence and Topology are those of the cluster, which Config.Guard's fence is of, too.
 	Fence    ClusterFence
 	Topology Topology
-	// DialNode connects to a node at host:port, within DialTimeout; nil means TCP.
+	// DialNode connects to a node at host:port, within DialTimeout; nil means a Dialer with
+	// UpstreamTLS and KeepAlive.
 	DialNode func(ctx context.Context, addr string) (net.Conn, error)
 	// Ports are those at which clients find the nodes, one for each node that there may
 	// be: in this order for the nodes at the start, sorted by address, then for later ones. A
@@ -87,10 +88,7 @@ func NewCluster(c ClusterConfig) (*Cluster, error) {
 		}
 	}
 	if c.DialNode == nil {
-		c.DialNode = func(ctx context.Context, addr string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "tcp", addr)
-		}
+		c.DialNode = Dialer{TLS: c.UpstreamTLS, KeepAlive: c.KeepAlive}.Dial
 	}
 	if c.Listen == nil {
 		c.Listen = func(ctx context.Context, port int) (net.Listener, error) {
