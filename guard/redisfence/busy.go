@@ -15,6 +15,8 @@ const (
 	pollEvery = 5 * time.Millisecond
 	// nodeTimeout is how long a node that does not answer is tried again.
 	nodeTimeout = 3 * time.Second
+	// downTimeout is how long one that sentinels hold to be down is tried.
+	downTimeout = time.Second
 	// busyPatience is how long a node may be busy with a script before it is asked to
 	// end it, and to end the next one.
 	busyPatience = time.Second
@@ -26,14 +28,19 @@ func patiently(ctx context.Context, c *redis.Client, do func() error) error {
 	start := time.Now()
 	for {
 		err := whileBusy(ctx, c, do)
-		var said redis.Error
-		if err == nil || errors.As(err, &said) || ctx.Err() != nil || time.Since(start) > nodeTimeout {
+		if err == nil || isReply(err) || ctx.Err() != nil || time.Since(start) > nodeTimeout {
 			return err
 		}
 		if pause(ctx) != nil {
 			return err
 		}
 	}
+}
+
+// isReply reports whether an error is what a server answered.
+func isReply(err error) bool {
+	var said redis.Error
+	return errors.As(err, &said)
 }
 
 // whileBusy calls do again while the server answers that a script runs or that it is

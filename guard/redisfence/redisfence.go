@@ -14,10 +14,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/guard/redissentinel"
 )
 
 // Errors of a Fence, for errors.Is.
@@ -43,6 +45,8 @@ type Options struct {
 	// TLS makes the configuration of a connection by TLS (rediss://) to a host, a name or
 	// an address. Nil means go-redis's own: the system's authorities, and the host's name.
 	TLS func(host string) *tls.Config
+	// Log receives what an operator should know; nil means no log.
+	Log *slog.Logger
 }
 
 // A Fence is the fence of one Redis or Valkey. It implements guard.Fence.
@@ -50,6 +54,8 @@ type Fence struct {
 	client *redis.Client
 	base   redis.Options // as given, for the other nodes
 	o      Options
+
+	sentinel *redissentinel.Primary // nil where the control connection goes to one address
 }
 
 var _ guard.Fence = (*Fence)(nil)
@@ -66,17 +72,36 @@ func Open(_ context.Context, url string, o Options) (*Fence, error) {
 
 // New makes a control client for go-redis options.
 func New(r *redis.Options, o Options) *Fence {
+	f := newFence(r, o)
+	c := f.base // NewClient fills in the one that it is given
+	f.client = redis.NewClient(&c)
+	return f
+}
+
+// newFence is a Fence that lacks its client.
+func newFence(r *redis.Options, o Options) *Fence {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
 	c := *r
 	c.ClientName = "" // the names are ours; a control connection has none
 	c.DisableIdentity = true
 	c.ContextTimeoutEnabled = true
 	c.MaxRetries = -1 // an answer that was lost is the guard's to deal with
-	base := c         // NewClient fills in the one that it is given
-	return &Fence{client: redis.NewClient(&c), base: base, o: o}
+	return &Fence{base: c, o: o}
 }
 
 // Close closes the control connections.
-func (f *Fence) Close() error { return f.client.Close() }
+func (f *Fence) Close() error {
+	err := f.client.Close()
+	if f.sentinel != nil {
+		f.sentinel.Close()
+	}
+	return err
+}
+
+// Do runs a command on a control connection.
+func (f *Fence) Do(ctx context.Context, args ...any) *redis.Cmd { return f.client.Do(ctx, args...) }
 
 // DB is the database that holds the fence; a bind must look there.
 func (f *Fence) DB() int { return f.client.Options().DB }

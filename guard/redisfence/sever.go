@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net"
 	"slices"
 	"strconv"
@@ -24,16 +25,33 @@ func (f *Fence) Sever(ctx context.Context, t guard.Term) error {
 	if err != nil {
 		return err
 	}
+	down := make(map[string]bool)
+	if nodes, err = f.watched(ctx, nodes, down); err != nil {
+		return err
+	}
 	for i := 0; i < len(nodes); i++ { // it grows
-		if nodes, err = f.sweepNode(ctx, nodes, i, t); err != nil {
+		more, err := f.sweepNode(ctx, nodes, i, t, down[nodes[i]])
+		switch {
+		case err == nil:
+			nodes = more
+		case ctx.Err() == nil && !isReply(err) && f.isDown(ctx, nodes[i]):
+			f.o.Log.Warn("a server that the sentinels hold to be down was not swept; it is, before it serves as the primary again",
+				"addr", nodes[i], "error", err)
+		default:
 			return err
 		}
 	}
 	return nil
 }
 
-// sweepNode sweeps node i and returns the nodes with those that replicate from it.
-func (f *Fence) sweepNode(ctx context.Context, nodes []string, i int, t guard.Term) ([]string, error) {
+// sweepNode sweeps node i and returns the nodes with those that replicate from it. One that
+// is held to be down is not tried for long.
+func (f *Fence) sweepNode(ctx context.Context, nodes []string, i int, t guard.Term, down bool) ([]string, error) {
+	if down {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, downTimeout)
+		defer cancel()
+	}
 	addr, client := nodes[i], f.client
 	if addr != "" {
 		client = f.node(addr)
@@ -165,17 +183,7 @@ func sweep(ctx context.Context, client *redis.Client, t guard.Term, failed func(
 			return nil
 		}
 		if err := patiently(ctx, client, func() error {
-			p := client.Pipeline()
-			for _, id := range old {
-				p.ClientKillByFilter(ctx, "ID", strconv.FormatInt(id, 10))
-			}
-			cmds, err := p.Exec(ctx)
-			for _, c := range cmds {
-				if c.Err() != nil {
-					return c.Err()
-				}
-			}
-			return err
+			return killAll(ctx, client, old)
 		}); err != nil {
 			return failed(fmt.Sprintf("ending %d connections", len(old)), err)
 		}
@@ -186,10 +194,28 @@ func sweep(ctx context.Context, client *redis.Client, t guard.Term, failed func(
 	}
 }
 
+// killAll ends connections.
+func killAll(ctx context.Context, client *redis.Client, ids []int64) error {
+	p := client.Pipeline()
+	for _, id := range ids {
+		p.ClientKillByFilter(ctx, "ID", strconv.FormatInt(id, 10))
+	}
+	cmds, err := p.Exec(ctx)
+	for _, c := range cmds {
+		if c.Err() != nil {
+			return c.Err()
+		}
+	}
+	return err
+}
+
 // node makes a client of another node, which takes the same user and password.
-func (f *Fence) node(addr string) *redis.Client {
+func (f *Fence) node(addr string) *redis.Client { return f.nodeIn(addr, 0) }
+
+// nodeIn is node with a database.
+func (f *Fence) nodeIn(addr string, db int) *redis.Client {
 	o := f.base
-	o.Addr, o.Network, o.DB = addr, "tcp", 0
+	o.Addr, o.Network, o.DB = addr, "tcp", db
 	o.PoolSize, o.MinIdleConns = 1, 0
 	if host, _, _ := net.SplitHostPort(f.base.Addr); o.TLSConfig != nil && o.TLSConfig.ServerName == host {
 		// The name on the certificate is the node's own.
@@ -202,20 +228,9 @@ func (f *Fence) node(addr string) *redis.Client {
 // older returns the ids of the connections in a CLIENT LIST that are bound to the
 // election by an older term than t, and the highest number bound above t's, or zero.
 func older(list string, t guard.Term) (ids []int64, above int64) {
-	for line := range strings.Lines(list) {
-		var id int64
-		var name string
-		for field := range strings.FieldsSeq(line) {
-			if v, ok := strings.CutPrefix(field, "id="); ok {
-				id, _ = strconv.ParseInt(v, 10, 64)
-			} else if v, ok := strings.CutPrefix(field, "name="); ok {
-				name = v
-				break
-			}
-		}
-		n, ok := ParseConnName(name)
+	for id, n := range boundIn(list) {
 		switch {
-		case !ok || n.Election != t.Election || n.Of(t):
+		case n.Election != t.Election || n.Of(t):
 		case n.Number > t.Number:
 			above = max(above, n.Number)
 		default:
@@ -223,6 +238,27 @@ func older(list string, t guard.Term) (ids []int64, above int64) {
 		}
 	}
 	return ids, above
+}
+
+// boundIn yields the bound connections in a CLIENT LIST.
+func boundIn(list string) iter.Seq2[int64, Name] {
+	return func(yield func(int64, Name) bool) {
+		for line := range strings.Lines(list) {
+			var id int64
+			var name string
+			for field := range strings.FieldsSeq(line) {
+				if v, ok := strings.CutPrefix(field, "id="); ok {
+					id, _ = strconv.ParseInt(v, 10, 64)
+				} else if v, ok := strings.CutPrefix(field, "name="); ok {
+					name = v
+					break
+				}
+			}
+			if n, ok := ParseConnName(name); ok && !yield(id, n) {
+				return
+			}
+		}
+	}
 }
 
 func (f *Fence) failed(addr, doing string, err error) error {
