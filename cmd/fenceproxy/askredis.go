@@ -67,7 +67,7 @@ func ping(conn net.Conn) error {
 // askDirect reports whether sessions by Unix socket could be bound. A control connection
 // that does not work is reported with the fence.
 func askDirect(ctx context.Context, l *config.Listener, up *tlsconf.Client, conn net.Conn) error {
-	o, err := redisfence.ParseURL(l.Control.Reveal(), redisOptions(l, up))
+	o, err := redisfence.ParseURL(l.Control.Reveal(), redisOptions(l, up, nil))
 	if err != nil {
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/url"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/guard/pgfence"
+	"github.com/fenceproxy/fenceproxy/guard/redisfence"
 	"github.com/fenceproxy/fenceproxy/internal/config"
 	"github.com/fenceproxy/fenceproxy/protocols/pg"
 	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
@@ -135,7 +137,7 @@ func (c *checkCmd) listener(ctx context.Context, l *config.Listener, r *checkRep
 	if l.Several() {
 		c.kinds(ctx, l, r)
 	}
-	if !same {
+	if !same && l.Group == config.NoGroup {
 		r.warn("They must lead to the same server, or every bind is refused.", "%s: control leads to %s, upstream to %s", l.Name, u.Host, l.Upstream)
 	}
 	c.fence(ctx, l, r)
@@ -188,13 +190,14 @@ func (c *checkCmd) fence(ctx context.Context, l *config.Listener, r *checkReport
 		if err != nil {
 			return // reported with the certificates
 		}
-		rf, err := openRedisFence(ctx, l, up)
+		rf, err := openRedisFence(ctx, l, up, slog.New(slog.DiscardHandler))
 		if err != nil {
 			r.fail("", "%v", err)
 			return
 		}
 		defer rf.Close()
 		f = rf
+		c.primary(ctx, l, rf, r)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*c.Timeout)
 	defer cancel()
@@ -220,6 +223,27 @@ func (c *checkCmd) fence(ctx context.Context, l *config.Listener, r *checkReport
 	if !fatal {
 		r.ok("%s: control connection %v: the fence is there and may do its work", l.Name, l.Control)
 	}
+}
+
+// primary says which server the sentinels name, where there are any.
+func (c *checkCmd) primary(ctx context.Context, l *config.Listener, f *redisfence.Fence, r *checkReport) {
+	p := f.Primary()
+	if p == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	addr, err := p.Addr(ctx)
+	if err != nil {
+		r.fail("Check that the sentinels run, and the name in master_name; and that the primary answers.", "%s: %v", l.Name, err)
+		return
+	}
+	one := l.SplitUpstream(addr)
+	if _, err := askUpstream(ctx, one, c.Timeout); err != nil {
+		r.fail(upstreamFix(one, err), "%s: the primary %s: %v", l.Name, addr, err)
+		return
+	}
+	r.ok("%s: the sentinels name %s, which answers as %s", l.Name, addr, l.Protocol)
 }
 
 // sameServer reports whether control and upstream seem to be one server.

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/guard/redisfence"
@@ -36,14 +36,12 @@ func askControl(ctx context.Context, l *config.Listener) error {
 	if err != nil {
 		return err
 	}
-	o, err := redisfence.ParseURL(l.Control.Reveal(), redisOptions(l, up))
+	f, err := openRedisFence(ctx, l, up, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
-	o.MaxRetries = -1
-	client := redis.NewClient(o)
-	defer client.Close()
-	if err := client.Ping(ctx).Err(); err != nil && find(err) != noRights {
+	defer f.Close()
+	if err := f.Do(ctx, "PING").Err(); err != nil && find(err) != noRights {
 		return err // a user without PING may still do: the fence's own check says
 	}
 	return nil

@@ -7,8 +7,6 @@ import (
 	"net"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/guard/pgfence"
@@ -117,21 +115,16 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 			return nil, fmt.Errorf("%v: listener %s: %w", l.Pos, l.Name, err)
 		}
 	case config.Redis, config.Valkey:
-		f, err := openRedisFence(ctx, l, up)
+		f, err := openRedisFence(ctx, l, up, p.log)
 		if err != nil {
 			return nil, err
 		}
 		p.ends = append(p.ends, func() { _ = f.Close() })
-		control, err := redisfence.ParseURL(l.Control.Reveal(), redisOptions(l, up))
-		if err != nil {
-			return nil, &exitError{exitUsage, fmt.Errorf("%v: listener %s: %w", l.Pos, l.Name, err)}
-		}
-		client := redis.NewClient(control)
-		p.ends = append(p.ends, func() { _ = client.Close() })
 		p.wire, err = resp.New(resp.Config{
 			Upstream:  l.Upstream,
+			Dial:      dialRedis(l, f, up),
 			Guard:     newGuard(f),
-			Control:   client,
+			Control:   f,
 			Election:  l.Election,
 			Elections: l.Elections,
 			FenceDB:   f.DB(),
@@ -188,20 +181,40 @@ func openPostgresFence(ctx context.Context, l *config.Listener) (*pgfence.Fence,
 
 // redisOptions are those of the control connections to a Redis or Valkey. With
 // upstream_tls, TLS to the server is the same on all connections.
-func redisOptions(l *config.Listener, up *tlsconf.Client) redisfence.Options {
-	o := redisfence.Options{Nodes: l.Nodes}
+func redisOptions(l *config.Listener, up *tlsconf.Client, log *slog.Logger) redisfence.Options {
+	o := redisfence.Options{Nodes: l.Nodes, Log: log}
 	if up.Mode() != tlsconf.Disable {
 		o.TLS = up.Config
 	}
 	return o
 }
 
-func openRedisFence(ctx context.Context, l *config.Listener, up *tlsconf.Client) (*redisfence.Fence, error) {
-	f, err := redisfence.Open(ctx, l.Control.Reveal(), redisOptions(l, up))
+func openRedisFence(ctx context.Context, l *config.Listener, up *tlsconf.Client, log *slog.Logger) (*redisfence.Fence, error) {
+	open := redisfence.Open
+	if l.Group == config.Sentinel {
+		open = redisfence.OpenSentinel
+	}
+	f, err := open(ctx, l.Control.Reveal(), redisOptions(l, up, log))
 	if err != nil {
 		return nil, &exitError{exitUsage, fmt.Errorf("%v: listener %s: control: %w", l.Pos, l.Name, err)}
 	}
 	return f, nil
+}
+
+// dialRedis connects sessions to the primary that the fence follows; nil where it follows
+// none.
+func dialRedis(l *config.Listener, f *redisfence.Fence, up *tlsconf.Client) func(ctx context.Context) (net.Conn, error) {
+	primary := f.Primary()
+	if primary == nil {
+		return nil
+	}
+	return func(ctx context.Context) (net.Conn, error) {
+		c, err := primary.Dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return resp.Dialer{TLS: up, KeepAlive: l.KeepAlive}.Begin(ctx, c, c.Server)
+	}
 }
 
 // close undoes what newProxy did.

@@ -1,6 +1,7 @@
 package redisfence
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -36,9 +37,12 @@ func NewSentinel(s *redis.FailoverOptions, o Options) *Fence {
 		Addr: "the primary", Username: s.Username, Password: s.Password, DB: s.DB, TLSConfig: s.TLSConfig,
 		DialTimeout: s.DialTimeout, ReadTimeout: s.ReadTimeout, WriteTimeout: s.WriteTimeout, PoolSize: s.PoolSize,
 	}, o)
+	if s.TLSConfig != nil && f.o.TLS != nil {
+		f.base.Dialer = DialTLS(f.o.TLS, s.DialTimeout)
+	}
 	f.sentinel = redissentinel.New(redissentinel.Options{
 		Sentinels: s.SentinelAddrs, Master: s.MasterName, Username: s.SentinelUsername, Password: s.SentinelPassword,
-		TLS: s.TLSConfig, Prepare: f.prepare, Log: f.o.Log,
+		TLS: s.TLSConfig, Dialer: f.base.Dialer, Prepare: f.prepare, Log: f.o.Log,
 	})
 	c := f.base
 	c.Dialer = f.dialPrimary
@@ -52,13 +56,22 @@ func (f *Fence) Primary() *redissentinel.Primary { return f.sentinel }
 
 func (f *Fence) dialPrimary(ctx context.Context, _, _ string) (net.Conn, error) {
 	c, err := f.sentinel.Dial(ctx)
-	if err != nil || f.base.TLSConfig == nil {
-		return c, err
+	if err != nil {
+		return nil, err
+	}
+	if f.base.TLSConfig == nil {
+		return c, nil
+	}
+	host, _, err := net.SplitHostPort(c.Server)
+	if err != nil {
+		_ = c.Close()
+		return nil, err
 	}
 	t := f.base.TLSConfig.Clone()
-	if t.ServerName == "" {
-		t.ServerName, _, _ = net.SplitHostPort(c.Server)
+	if f.o.TLS != nil {
+		t = f.o.TLS(host)
 	}
+	t.ServerName = cmp.Or(t.ServerName, host)
 	secure := tls.Client(c, t)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = c.Close()

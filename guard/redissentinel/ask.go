@@ -25,6 +25,11 @@ func (p *Primary) ask(ctx context.Context) (newest reign, answers int) {
 		told[i] = reign{net.JoinHostPort(m["ip"], m["port"]), epoch}
 		return nil
 	})
+	return newestOf(told)
+}
+
+// newestOf is the newest of what sentinels said, of which those that did not answer are zero.
+func newestOf(told []reign) (newest reign, answers int) {
 	for _, r := range told {
 		if r.addr == "" {
 			continue
@@ -35,6 +40,13 @@ func (p *Primary) ask(ctx context.Context) (newest reign, answers int) {
 		}
 	}
 	return newest, answers
+}
+
+// follows reports whether what so many of the sentinels say is to be believed after now. An
+// older word than now's is that of sentinels which were cut off during the last failover, unless
+// most of them say it: then they were set up anew.
+func (r reign) follows(now reign, answers, sentinels int) bool {
+	return r.addr != "" && (r.epoch >= now.epoch || answers > sentinels/2)
 }
 
 // A Node is a server that sentinels know to replicate from the primary, or to be about to.

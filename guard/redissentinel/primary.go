@@ -34,8 +34,10 @@ type Options struct {
 	Master    string
 	// Username and Password are the sentinels' own; both empty means none.
 	Username, Password string
-	// TLS is for the connections to sentinels; nil means none.
-	TLS *tls.Config
+	// TLS is for the connections to sentinels; nil means none. Dialer makes them in its
+	// place; nil means go-redis's own.
+	TLS    *tls.Config
+	Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Every is the time between two rounds of questions, Timeout how long one may take; zero
 	// means half a second and a second.
 	Every, Timeout time.Duration
@@ -84,7 +86,7 @@ func New(o Options) *Primary {
 		changed: make(chan struct{}), conns: make(map[*Conn]struct{})}
 	for _, addr := range o.Sentinels {
 		p.sentinels = append(p.sentinels, redis.NewSentinelClient(&redis.Options{
-			Addr: addr, Username: o.Username, Password: o.Password, TLSConfig: serverName(o.TLS, addr),
+			Addr: addr, Username: o.Username, Password: o.Password, TLSConfig: serverName(o.TLS, addr), Dialer: o.Dialer,
 			MaxRetries: -1, DialerRetries: 1, DisableIdentity: true, Protocol: 2, PoolSize: 2,
 			ContextTimeoutEnabled: true, DialTimeout: o.Timeout,
 		}))
@@ -144,7 +146,12 @@ func (p *Primary) Dial(ctx context.Context) (*Conn, error) {
 			return nil, fmt.Errorf("connecting to the primary: %w", err)
 		}
 		// INVARIANT: kept only while the reign that it was made in goes on.
-		c := &Conn{TCPConn: raw.(*net.TCPConn), Server: r.addr, primary: p}
+		tcp, ok := raw.(*net.TCPConn)
+		if !ok {
+			_ = raw.Close()
+			return nil, fmt.Errorf("connecting to the primary: a %T is no TCP connection", raw)
+		}
+		c := &Conn{TCPConn: tcp, Server: r.addr, primary: p}
 		if p.keep(r, c) {
 			return c, nil
 		}
@@ -216,13 +223,8 @@ func (p *Primary) round(ctx context.Context) {
 	p.mu.Lock()
 	now, ready := p.now, p.ready
 	p.mu.Unlock()
-	switch {
-	case told.addr == "" || ctx.Err() != nil:
+	if ctx.Err() != nil || told == now && ready || !told.follows(now, answers, len(p.sentinels)) {
 		return // the last word stands
-	case told.epoch < now.epoch && answers <= len(p.sentinels)/2:
-		return // a sentinel that was cut off has missed the last failover
-	case told == now && ready:
-		return
 	}
 	if told != now {
 		p.o.Log.Info("the primary is", "master", p.o.Master, "addr", told.addr, "epoch", told.epoch, "before", now.addr)

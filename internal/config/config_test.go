@@ -215,6 +215,15 @@ func TestPasswordsFromOutside(t *testing.T) {
 			t.Errorf("a password in %s", printed)
 		}
 	}
+	for url, want := range map[string]string{
+		"redis+sentinel://u:hunter2@a:1,b:2/0?master_name=m": "redis+sentinel://u:xxxxx@a:1,b:2/0?master_name=m",
+		"redis+cluster://a:1,b:2":                            "redis+cluster://a:1,b:2",
+		"redis+cluster://u:hun/ter2@a:1,b:2":                 "[unreadable URL]",
+	} {
+		if got := NewSecret(url).String(); got != want {
+			t.Errorf("%s, not %s", got, want)
+		}
+	}
 	if got := NewSecret("postgres://u@h/d?password=p4ss&sslmode=disable").String(); got != "postgres://u@h/d?password=xxxxx&sslmode=disable" {
 		t.Error(got)
 	}

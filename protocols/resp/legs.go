@@ -24,13 +24,27 @@ type Dialer struct {
 
 // Dial connects to host:port, or to a Unix socket (/path or unix:/path).
 func (d Dialer) Dial(ctx context.Context, addr string) (net.Conn, error) {
-	to := net.Dialer{KeepAliveConfig: protocols.FillKeepAlive(d.KeepAlive)}
+	var to net.Dialer
 	if path, ok := protocols.SocketPath(addr); ok {
 		return to.DialContext(ctx, "unix", path)
 	}
 	c, err := to.DialContext(ctx, "tcp", addr)
-	if err != nil || d.TLS.Mode() == tlsconf.Disable {
-		return c, err
+	if err != nil {
+		return nil, err
+	}
+	return d.Begin(ctx, c, addr)
+}
+
+// Begin makes of a TCP connection to host:port what Dial would have made. After an error it is
+// closed.
+func (d Dialer) Begin(ctx context.Context, c net.Conn, addr string) (net.Conn, error) {
+	if k, ok := c.(interface {
+		SetKeepAliveConfig(net.KeepAliveConfig) error
+	}); ok {
+		_ = k.SetKeepAliveConfig(protocols.FillKeepAlive(d.KeepAlive))
+	}
+	if d.TLS.Mode() == tlsconf.Disable {
+		return c, nil
 	}
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
