@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -138,7 +139,7 @@ func (c *checkCmd) listener(ctx context.Context, l *config.Listener, r *checkRep
 		c.kinds(ctx, l, r)
 	}
 	if !same && l.Group == config.NoGroup {
-		r.warn("They must lead to the same server, or every bind is refused.", "%s: control leads to %s, upstream to %s", l.Name, u.Host, l.Upstream)
+		r.warn("They must lead to the same server, or every bind is refused.", "%s: control leads to %s, upstream to %s", l.Name, cmp.Or(u.Host, u.Query().Get("host"), u.Path), l.Upstream)
 	}
 	c.fence(ctx, l, r)
 }

@@ -143,7 +143,7 @@ func upstreamFix(l *config.Listener, err error) string {
 		return "Replace the server's certificate."
 	case errors.Is(err, pg.ErrTLSRefused):
 		return fmt.Sprintf("Turn TLS on in the server (ssl=on), or correct upstream_tls.mode of the listener at %v.", l.Pos)
-	case errors.As(err, new(tls.RecordHeaderError)):
+	case errors.Is(err, resp.ErrTLS):
 		return fmt.Sprintf("Name the server's TLS port (tls-port) in upstream, or correct upstream_tls.mode of the listener at %v.", l.Pos)
 	case errors.Is(err, resp.ErrPooler), errors.Is(err, resp.ErrUnproven):
 		return fmt.Sprintf("Set upstream of the listener at %v to the server's TCP address.", l.Pos)

@@ -65,8 +65,8 @@ type Config struct {
 	// FenceDB is the database that holds the fence; zero is the usual one.
 	FenceDB int
 	// MaxConns bounds the clients served at once; zero means
-	// protocols.DefaultMaxConns. MaxPending bounds those of them whose session has not
-	// begun; zero means half of MaxConns. MaxPerAddress bounds the connections of one client
+	// protocols.DefaultMaxConns. MaxPending bounds those of them whose TLS or PROXY protocol
+	// header is under way; zero means half of MaxConns. MaxPerAddress bounds the connections of one client
 	// address; zero means no bound.
 	MaxConns, MaxPending, MaxPerAddress int
 	// Buffer is how many bytes a session reads at once from either side; zero means

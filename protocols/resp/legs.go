@@ -54,16 +54,14 @@ func (d Dialer) Begin(ctx context.Context, c net.Conn, addr string) (net.Conn, e
 	t := tlsconf.Stream{Conn: tls.Client(c, d.TLS.Config(host))}
 	if err := t.HandshakeContext(ctx); err != nil {
 		_ = c.Close()
-		return nil, &tlsError{err}
+		return nil, fmt.Errorf("%w: %w", ErrTLS, err)
 	}
 	return t, nil
 }
 
-// A tlsError is a failure of TLS with a server that was reached.
-type tlsError struct{ err error }
-
-func (e *tlsError) Error() string { return "TLS with the server: " + e.err.Error() }
-func (e *tlsError) Unwrap() error { return e.err }
+// ErrTLS: the server was reached, and the handshake with it failed. One that speaks no TLS
+// waits for the end of a line, until the time is up.
+var ErrTLS = errors.New("TLS with the server")
 
 // checkAddr checks the form of an address that Dialer.Dial takes.
 func checkAddr(addr string) error {

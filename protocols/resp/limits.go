@@ -9,8 +9,8 @@ import (
 	"github.com/fenceproxy/fenceproxy/protocols"
 )
 
-// A place is a client's among those that are counted: until its session begins among the
-// pending ones.
+// A place is a client's among those that are counted. Where something comes before the
+// session, TLS or the PROXY protocol, it is among the pending ones until that is over.
 type place struct {
 	srv     *Server
 	from    net.Addr // counted by its address
@@ -35,12 +35,15 @@ func (s *Server) connection(ctx context.Context, accepted net.Conn) {
 	}
 	p := &place{srv: s}
 	defer p.leave()
-	if p.pending = s.pending.Enter(s.c.MaxPending); !p.pending {
-		s.full(accepted, tooManyComing)
-		closeGently(accepted)
-		return
+	if s.c.TLS != nil || s.c.ProxyProtocol != nil {
+		if p.pending = s.pending.Enter(s.c.MaxPending); !p.pending {
+			s.full(accepted, tooManyComing)
+			closeGently(accepted)
+			return
+		}
 	}
 	client, err := s.greet(ctx, accepted, p)
+	p.begun()
 	switch {
 	case ctx.Err() != nil: // the proxy is shutting down
 	case errors.Is(err, errTooMany):
@@ -56,7 +59,7 @@ func (s *Server) connection(ctx context.Context, accepted net.Conn) {
 		// Often a check of whether the port is open.
 		s.c.Log.Info("connection not begun", "client", p.peer(accepted), "error", err)
 	default:
-		s.session(ctx, client, p)
+		s.session(ctx, client)
 	}
 }
 

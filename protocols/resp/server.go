@@ -24,7 +24,7 @@ type Server struct {
 
 // places count connections. The ports of a cluster's nodes count theirs together.
 type places struct {
-	pending protocols.Count // connections whose session has not begun
+	pending protocols.Count // connections whose TLS or PROXY protocol header is under way
 	counts  protocols.Count // connections by address
 	all     protocols.Count // those of a cluster
 }
@@ -61,7 +61,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 }
 
 // session serves one client: connect upstream, then pump.
-func (s *Server) session(ctx context.Context, client net.Conn, p *place) {
+func (s *Server) session(ctx context.Context, client net.Conn) {
 	at, table, upstream, err := s.reach(ctx)
 	if err != nil {
 		s.c.Log.Warn("no session: the upstream server cannot be reached", "upstream", s.c.Upstream, "error", err)
@@ -69,7 +69,6 @@ func (s *Server) session(ctx context.Context, client net.Conn, p *place) {
 		s.turnAway(client, errorLine(wordDown, "fenceproxy cannot reach the server. Check that it runs; then reconnect."))
 		return
 	}
-	p.begun()
 	x := &session{
 		server: at, client: client, upstream: upstream, table: table,
 		wake: make(chan struct{}, 1), over: make(chan struct{}),

@@ -51,9 +51,9 @@ func (x *session) pumpServer(ctx context.Context) {
 }
 
 // hangUp ends both connections: the server's at once, the client's so that it can read
-// what was written.
+// what was written. TLS says goodbye, and a server that does not read would hold that up.
 func (x *session) hangUp() {
-	_ = x.upstream.Close()
+	x.others.Go(func() { _ = x.upstream.Close() })
 	_ = endWriting(x.client)
 	_ = x.client.SetReadDeadline(time.Now().Add(linger))
 	close(x.over)
