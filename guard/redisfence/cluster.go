@@ -2,6 +2,7 @@ package redisfence
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -30,6 +31,8 @@ type ClusterOptions struct {
 	// Log receives what concerns no call: nodes that return, topologies that cannot be
 	// refreshed; nil means no log.
 	Log *slog.Logger
+	// TLS is that of Options.
+	TLS func(host string) *tls.Config
 }
 
 // A ClusterFence is the fence of a Redis or Valkey cluster. It implements guard.Fence.
@@ -70,6 +73,9 @@ func OpenCluster(_ context.Context, url string, o ClusterOptions) (*ClusterFence
 		return nil, fmt.Errorf("control connection: %w", err)
 	}
 	c.Log = o.Log
+	if o.TLS != nil && c.Redis.TLSConfig != nil {
+		c.Redis.Dialer = DialTLS(o.TLS, c.Redis.DialTimeout)
+	}
 	return NewCluster(c, o), nil
 }
 

@@ -3,6 +3,7 @@ package resp
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"time"
 
@@ -55,8 +56,9 @@ func (s *Server) connection(ctx context.Context, accepted net.Conn) {
 		s.turnAway(client, errorLine(wordNoPerm, "this listener takes clients with a certificate only. Connect with one."))
 	case errors.Is(err, protocols.ErrUntrusted), errors.Is(err, protocols.ErrProxyHeader):
 		s.c.Log.Warn("connection refused", "peer", accepted.RemoteAddr().String(), "error", err)
+	case errors.Is(err, io.EOF): // a check of whether the port is open
+		s.c.Log.Debug("connection not begun", "client", p.peer(accepted), "error", err)
 	case err != nil:
-		// Often a check of whether the port is open.
 		s.c.Log.Info("connection not begun", "client", p.peer(accepted), "error", err)
 	default:
 		s.session(ctx, client)
