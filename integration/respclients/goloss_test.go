@@ -1,0 +1,164 @@
+package respclients
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/internal/testenv"
+)
+
+// goClosed is what go-redis says of a connection that the server closed.
+const goClosed = `\bEOF$|connection reset by peer|broken pipe`
+
+// loss loses leadership in each way; see losing.
+func (g *goScript) loss() {
+	for _, way := range []struct {
+		name string
+		lose func(c *redis.Client)
+	}{
+		{"one command", g.loseIdle},
+		{"blpop", g.loseBLPop},
+		{"xreadgroup", g.loseXReadGroup},
+		{"watch", g.loseWatch},
+		{"pipeline", g.losePipeline},
+		{"flood", func(c *redis.Client) { g.loseFlood(c, c.Pipelined) }},
+		{"flood of transactions", func(c *redis.Client) { g.loseFlood(c, c.TxPipelined) }},
+		{"subscribed", g.loseSubscribed},
+	} {
+		c := g.connect()
+		way.lose(c)
+		g.again(way.name, c)
+		_ = c.Close()
+	}
+}
+
+// lost prints what the library says of the loss.
+func (g *goScript) lost(what string, err error) {
+	if err == nil {
+		fmt.Fprintln(g.out, "ok but should not:", what)
+		return
+	}
+	fmt.Fprintf(g.out, "lost %s: %T: %s\n", what, err, strings.ReplaceAll(err.Error(), "\n", " / "))
+}
+
+func (g *goScript) ask(what string) string {
+	fmt.Fprintln(g.out, what)
+	g.in.Scan()
+	return g.in.Text()
+}
+
+func (g *goScript) again(way string, c *redis.Client) {
+	if v, err := c.Get(g.ctx, "{k}:then").Result(); err == nil && v != "" {
+		fmt.Fprintln(g.out, "again reads")
+	} else {
+		fmt.Fprintln(g.out, "again cannot read:", v, err)
+	}
+	fmt.Fprintln(g.out, "again refused", way, c.Set(g.ctx, "{k}:late again", 1, 0).Err())
+	g.p.token = g.ask("@again")
+	again := g.connect()
+	defer again.Close()
+	if err := again.Incr(g.ctx, "{k}:kept").Err(); err != nil {
+		fmt.Fprintln(g.out, "again cannot write:", err)
+		return
+	}
+	fmt.Fprintln(g.out, "again writes")
+}
+
+func (g *goScript) loseIdle(c *redis.Client) {
+	if err := c.Ping(g.ctx).Err(); err != nil {
+		fmt.Fprintln(g.out, err)
+	}
+	g.ask("@idle")
+	g.lost("one command", c.Set(g.ctx, "{k}:late", 1, 0).Err())
+}
+
+func (g *goScript) loseBLPop(c *redis.Client) {
+	fmt.Fprintln(g.out, "@blocked")
+	g.lost("blpop", c.BLPop(g.ctx, 0, queue).Err())
+}
+
+func (g *goScript) loseXReadGroup(c *redis.Client) {
+	fmt.Fprintln(g.out, "@blocked")
+	g.lost("xreadgroup", c.XReadGroup(g.ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{stream, ">"}, Block: 0}).Err())
+}
+
+func (g *goScript) loseWatch(c *redis.Client) {
+	err := c.Watch(g.ctx, func(tx *redis.Tx) error {
+		if err := tx.Get(g.ctx, "{k}:then").Err(); err != nil {
+			return err
+		}
+		g.ask("@idle")
+		_, err := tx.TxPipelined(g.ctx, func(p redis.Pipeliner) error { return p.Set(g.ctx, "{k}:late", 1, 0).Err() })
+		return err
+	}, "{k}:then")
+	g.lost("watch", err)
+}
+
+func (g *goScript) losePipeline(c *redis.Client) {
+	fmt.Fprintln(g.out, "@blocked")
+	cmds, err := c.Pipelined(g.ctx, func(p redis.Pipeliner) error {
+		p.Incr(g.ctx, "{k}:early")
+		p.BLPop(g.ctx, 0, queue)
+		p.Set(g.ctx, "{k}:late", 1, 0)
+		p.Get(g.ctx, "{k}:then")
+		return nil
+	})
+	g.lost("pipeline", err)
+	// The library sends it all again on a new connection, where what reads is answered.
+	for _, cmd := range cmds[1:3] {
+		g.lost("pipeline "+cmd.Name(), cmd.Err())
+	}
+}
+
+func (g *goScript) loseFlood(c *redis.Client, pipelined func(ctx context.Context, f func(redis.Pipeliner) error) ([]redis.Cmder, error)) {
+	fmt.Fprintln(g.out, "@flooding")
+	for {
+		cmds, err := pipelined(g.ctx, func(p redis.Pipeliner) error {
+			for range 100 {
+				p.Incr(g.ctx, flood)
+			}
+			return nil
+		})
+		if err != nil {
+			// Of a transaction it has the server's EXECABORT, and the reason in its commands.
+			g.lost("flood", errors.Join(err, cmds[len(cmds)-1].Err()))
+			return
+		}
+	}
+}
+
+// loseSubscribed has a subscription on a bound connection, which the library renews.
+func (g *goScript) loseSubscribed(c *redis.Client) {
+	sub := c.Subscribe(g.ctx, "{k}:channel")
+	defer sub.Close()
+	if _, err := sub.Receive(g.ctx); err != nil {
+		fmt.Fprintln(g.out, err)
+	}
+	g.ask("@idle")
+	_, err := sub.Receive(g.ctx)
+	g.lost("subscription", err)
+	for range 3 { // at the latest the third time it has another connection
+		if _, err = sub.Receive(g.ctx); err == nil {
+			return
+		}
+	}
+	fmt.Fprintln(g.out, "again cannot subscribe:", err)
+}
+
+// go-redis loses leadership with its credential in the user name and with FENCE BIND, in
+// each protocol.
+func TestGoRedisLosesLeadership(t *testing.T) {
+	t.Parallel()
+	ctx := testenv.Context(t)
+	s := newStage(t, ctx, "goredisloss")
+	for _, resp := range []int{2, 3} {
+		goRedis().losing(t, ctx, s, func(c guard.Credential) place { return s.leader(c).in(resp) }, goClosed)
+	}
+	goRedis().losing(t, ctx, s, s.binding, goClosed)
+}

@@ -1,0 +1,233 @@
+package respclients
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fenceproxy/fenceproxy/election"
+	electionredis "github.com/fenceproxy/fenceproxy/election/redis"
+	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/guard/redisfence"
+	"github.com/fenceproxy/fenceproxy/internal/servers"
+	"github.com/fenceproxy/fenceproxy/internal/testenv"
+	_ "github.com/fenceproxy/fenceproxy/protocols/resp" // so that go test notices when the program changes
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+const (
+	user     = "app"
+	password = "secret"
+)
+
+// A stage is a Redis with the user "app", a fenceproxy of its own in front of it, and an
+// election.
+type stage struct {
+	name      string
+	server    *servers.Process
+	proxy     string // host:port
+	elections election.Backend
+	admin     *redis.Client // beside the proxy
+}
+
+func newStage(t *testing.T, ctx context.Context, name string) *stage {
+	t.Helper()
+	return newStageOn(t, ctx, name, testenv.Redis(t))
+}
+
+// newStageOn is a stage on some server.
+func newStageOn(t *testing.T, ctx context.Context, name string, server *servers.Process) *stage {
+	t.Helper()
+	s := &stage{name: name, server: server, admin: redis.NewClient(&redis.Options{Addr: server.Addr, DisableIdentity: true})}
+	t.Cleanup(func() { _ = s.admin.Close() })
+	s.do(t, ctx, "ACL", "SETUSER", user, "on", ">"+password, "~*", "&*", "+@all")
+	url := "redis://" + testenv.SharedRedis(t).Addr + "/0"
+	b, err := electionredis.OpenURL(url, electionredis.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() }) // behind the resignations
+	s.elections = b
+	// Nothing is asked between a resignation and the next acquisition, so that a loss
+	// is a takeover every time.
+	s.proxy = testenv.StartProxy(t, url, fmt.Sprintf("protocol: redis\nupstream: %s\ncontrol: redis://%s\nelection: %s",
+		server.Addr, server.Addr, name), "guard: {validate_every: 60s, permit: 120s}").Addr
+	// The fence is there from the start: it is a key that DBSIZE counts.
+	c := s.lead(t, ctx, "first")
+	s.write(t, ctx, c, "SET", "first", "1")
+	s.resign(t, ctx, c)
+	s.fresh(t, ctx)
+	return s
+}
+
+// do runs a command beside the proxy.
+func (s *stage) do(t *testing.T, ctx context.Context, args ...any) any {
+	t.Helper()
+	v, err := s.admin.Do(ctx, args...).Result()
+	if err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+	return v
+}
+
+// fresh empties the server but for the fence: what two runs print can only be the same
+// when both find the same.
+func (s *stage) fresh(t *testing.T, ctx context.Context) {
+	t.Helper()
+	_, err := s.admin.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.Do(ctx, "EVAL", `for _, k in ipairs(redis.call('KEYS', '*')) do
+			if string.sub(k, 1, 11) ~= 'fenceproxy:' then redis.call('DEL', k) end
+		end return 1`, 0)
+		p.Do(ctx, "SELECT", 1)
+		p.Do(ctx, "FLUSHDB")
+		p.Do(ctx, "SELECT", 0)
+		p.Do(ctx, "SCRIPT", "FLUSH")
+		p.Do(ctx, "FUNCTION", "FLUSH")
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lead acquires the election as soon as it is to be had.
+func (s *stage) lead(t *testing.T, ctx context.Context, owner string) guard.Credential {
+	t.Helper()
+	var got election.AcquireResult
+	testenv.Eventually(t, owner+" leads", func() bool {
+		var err error
+		got, err = s.elections.Acquire(ctx, s.name, election.AcquireOptions{Owner: owner, TTL: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.Status == election.Acquired
+	})
+	// Another run in this process finds the election free.
+	t.Cleanup(func() { _, _ = s.elections.Resign(context.Background(), s.name, got.Token, election.ResignOptions{}) })
+	return guard.Credential{Election: s.name, Token: got.Token}
+}
+
+func (s *stage) resign(t *testing.T, ctx context.Context, c guard.Credential) {
+	t.Helper()
+	if _, err := s.elections.Resign(ctx, c.Election, c.Token, election.ResignOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// write runs a command through the proxy, as a leader.
+func (s *stage) write(t *testing.T, ctx context.Context, c guard.Credential, args ...any) {
+	t.Helper()
+	cl := redis.NewClient(&redis.Options{Addr: s.proxy, Username: s.leader(c).username(), Password: password, DisableIdentity: true})
+	defer cl.Close()
+	if err := cl.Do(ctx, args...).Err(); err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+}
+
+// waitForBlocked waits until n clients of the user block.
+func (s *stage) waitForBlocked(t *testing.T, ctx context.Context, n int) {
+	t.Helper()
+	testenv.Eventually(t, "a command blocks", func() bool {
+		list := s.do(t, ctx, "CLIENT", "LIST").(string)
+		blocked := 0
+		for line := range strings.Lines(list) {
+			if strings.Contains(line, " flags=b ") && strings.Contains(line, " user="+user+" ") {
+				blocked++
+			}
+		}
+		return blocked == n
+	})
+}
+
+// bound is how many connections are named for the election.
+func (s *stage) bound(t *testing.T, ctx context.Context) int {
+	t.Helper()
+	return strings.Count(s.do(t, ctx, "CLIENT", "LIST").(string), " name="+redisfence.Prefix+s.name+":")
+}
+
+// A place is where a client connects to, and what it presents there.
+type place struct {
+	addr     string
+	election string
+	token    string // empty: none
+	bind     bool   // the token is presented by FENCE BIND
+	resp     int    // the protocol; 0: the client's default
+}
+
+func (s *stage) direct() place { return place{addr: s.server.Addr, election: s.name} }
+
+func (s *stage) reader() place { return place{addr: s.proxy, election: s.name} }
+
+func (s *stage) leader(c guard.Credential) place {
+	p := s.reader()
+	p.token = c.Token.Reveal()
+	return p
+}
+
+// binding is a leader who presents the token by FENCE BIND.
+func (s *stage) binding(c guard.Credential) place {
+	p := s.leader(c)
+	p.bind = true
+	return p
+}
+
+// in is the place in one of the protocols.
+func (p place) in(resp int) place {
+	p.resp = resp
+	return p
+}
+
+// username is the user name, with the credential where it goes there.
+func (p place) username() string {
+	if p.token == "" || p.bind {
+		return user
+	}
+	return user + ";election=" + p.election + ";token=" + p.token
+}
+
+func (p place) host() string { h, _, _ := strings.Cut(p.addr, ":"); return h }
+func (p place) port() string { _, port, _ := strings.Cut(p.addr, ":"); return port }
+
+// env is the environment of a script. FENCE_TOKEN is there for leaders only; with
+// FENCE_BIND they give it to FENCE BIND on each connection.
+func (p place) env() []string {
+	env := append(os.Environ(), "LC_ALL=C.UTF-8", "TZ=UTC", "REDIS_HOST="+p.host(), "REDIS_PORT="+p.port(),
+		"REDIS_USER="+p.username(), "REDIS_PASSWORD="+password, "FENCE_ELECTION="+p.election, "FENCE_TOKEN="+p.token)
+	if p.bind {
+		env = append(env, "FENCE_BIND=1")
+	}
+	if p.resp != 0 {
+		env = append(env, "RESP="+strconv.Itoa(p.resp))
+	}
+	return env
+}
+
+// command is a client program at a place.
+func (p place) command(ctx context.Context, bin string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, bin, args...)
+	cmd.Env = p.env()
+	return cmd
+}
+
+// testdata returns the path of a file that a client program reads. Having looked at it, go
+// test notices when it changes.
+func testdata(t *testing.T, name string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
