@@ -51,11 +51,13 @@ func (c *core) fromClient(b []byte) (n int) {
 // they were.
 func (c *core) take(b []byte) (used int) {
 	for !c.waiting() && !c.ended && !c.dead {
+		skipped := c.conn.skipNext
 		if c.stream.active {
 			used += c.streamed(b[used:])
 			if c.stream.active {
 				return used // all of it, or it waits
 			}
+			c.owes(skipped)
 			continue
 		}
 		if used == len(b) {
@@ -73,6 +75,7 @@ func (c *core) take(b []byte) (used int) {
 				scan.reset()
 				return used
 			}
+			c.owes(skipped)
 		case foundLine:
 			if !c.inline(rest[:scan.pos-1]) {
 				scan.reset()
@@ -116,7 +119,12 @@ func (c *core) inline(line []byte) bool {
 	var s scanner
 	s.reset()
 	s.whole(raw, argc)
-	return c.command(raw, &s)
+	skipped := c.conn.skipNext
+	if !c.command(raw, &s) {
+		return false
+	}
+	c.owes(skipped)
+	return true
 }
 
 // empty deals with a command of no words: it is not passed on, but where it takes the

@@ -27,12 +27,15 @@ const (
 	verbGetName
 	verbReply
 	verbList
+	verbSubscribe
 )
 
 var verbs = map[string]verb{
 	"auth": verbAuth, "hello": verbHello, "reset": verbReset, "quit": verbQuit,
 	"multi": verbMulti, "exec": verbExec, "discard": verbDiscard,
-	"monitor":        verbMonitor,
+	"monitor":   verbMonitor,
+	"subscribe": verbSubscribe, "psubscribe": verbSubscribe, "ssubscribe": verbSubscribe,
+	"unsubscribe": verbSubscribe, "punsubscribe": verbSubscribe, "sunsubscribe": verbSubscribe,
 	"client|setname": verbSetName, "client|getname": verbGetName, "client|reply": verbReply,
 	"cluster|slots": verbList, "cluster|shards": verbList, "cluster|nodes": verbList,
 	"cluster|replicas": verbList, "cluster|slaves": verbList,
@@ -67,7 +70,7 @@ func (c *command) sub(name []byte) *command {
 const maxName = 128
 
 // mayBeLong reports whether a command may be passed on without having been held whole.
-func (v verb) mayBeLong() bool { return v == verbNone }
+func (v verb) mayBeLong() bool { return v == verbNone || v == verbSubscribe }
 
 func nameOf(c *command) string {
 	if c == nil {

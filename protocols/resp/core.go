@@ -52,6 +52,7 @@ type core struct {
 	sentinels uint64 // how many were sent
 	dead      bool   // the server was made to end the session: drop what the client sends
 	poison    string // replaces the server's protocol error, if not empty
+	owed      int    // replies that the client waits for, as far as can be told; see owes
 	ended     bool   // at the next reply boundary: send last and close
 	last      []byte
 	closed    bool // everything for the client is in down: write it and close
@@ -162,15 +163,17 @@ func (c *core) unbind(why *guard.Refusal) {
 	c.refusal = why
 }
 
-// end makes the session close at the next reply boundary, after the line given. From
-// now on nothing of the client's is put into up.
+// end makes the session close at the next reply boundary, after the line given if the
+// client waits for a reply. From now on nothing of the client's is put into up.
 func (c *core) end(line string) {
 	if c.ended {
 		return
 	}
 	c.ended = true
 	c.up = c.up[:0]
-	c.last = []byte(line)
+	if c.awaited() {
+		c.last = []byte(line)
+	}
 	c.bound, c.flow, c.ask = nil, flow{}, question{}
 	if c.served.between() {
 		c.close()

@@ -168,6 +168,10 @@ func (c *core) passed(cmd *command, argc int) {
 		conn.multi, conn.inMulti = false, nil
 	case verbMonitor:
 		conn.monitor = true
+	case verbSubscribe:
+		if !conn.multi {
+			c.owed--
+		}
 	}
 }
 

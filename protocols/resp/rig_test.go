@@ -201,6 +201,15 @@ func (w *wire) rest() string {
 	return string(b)
 }
 
+// wantEnd reads until the other side closes: with the reason at most, for a command that
+// came just in time to be answered.
+func (w *wire) wantEnd() {
+	w.t.Helper()
+	if got := w.rest(); got != "" && (!strings.HasPrefix(got, "-FENCED ") || strings.Count(got, "\r\n") != 1) {
+		w.t.Errorf("the old leader got %q", got)
+	}
+}
+
 func readReply(r *bufio.Reader, b *bytes.Buffer) error {
 	line, err := r.ReadBytes('\n')
 	b.Write(line)

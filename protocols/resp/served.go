@@ -14,6 +14,7 @@ type served struct {
 	plain  bool // the line is too long to be one of ours: pass the rest
 	kept   []byte
 	keep   bool // the reply is an answer in a flow
+	push   bool // it is none to a command
 }
 
 // between reports whether the client has only whole replies so far.
@@ -41,7 +42,7 @@ func (c *core) fromServer(b []byte) error {
 				s.inLine, s.plain, s.line = true, false, s.line[:0]
 				continue
 			}
-			s.keep = c.starts(b[0])
+			s.keep, s.push = c.starts(b[0]), b[0] == '>'
 		}
 		n, ended, err := s.reader.advance(b)
 		if err != nil {
@@ -57,6 +58,9 @@ func (c *core) fromServer(b []byte) error {
 			c.down = append(c.down, b[:n]...)
 		}
 		b = b[n:]
+		if ended && !s.keep && !s.push {
+			c.replied()
+		}
 		if ended && s.keep {
 			kept := s.kept
 			s.kept, s.keep = s.kept[:0], false
@@ -128,7 +132,9 @@ func (c *core) errorBytes(b []byte) []byte {
 		return nil
 	}
 	s.inLine = false
-	if !s.plain {
+	if s.plain {
+		c.replied()
+	} else {
 		c.errorLine(s.line)
 	}
 	return b[end+1:]
@@ -148,9 +154,11 @@ func (c *core) errorLine(line []byte) {
 			}
 			return
 		}
+		c.replied()
 		c.down = append(c.down, c.words(what, of)...)
 		return
 	}
+	c.replied()
 	if f.step == stepAuthenticate {
 		f.erred = true
 	}

@@ -59,13 +59,13 @@ func (x *session) hangUp() {
 	close(x.over)
 }
 
-// upstreamClosed tells a bound client why the server closed its connection, if a takeover
-// was the reason.
+// upstreamClosed tells a bound client that waits for a reply why the server closed its
+// connection, if a takeover was the reason.
 func (x *session) upstreamClosed(ctx context.Context) {
 	x.mu.Lock()
 	bound, p := x.core.bound, x.permit
 	expected := x.core.conn.quit || x.sent
-	between := x.core.served.between()
+	told := x.core.served.between() && x.core.awaited()
 	x.mu.Unlock()
 	if expected {
 		return
@@ -76,7 +76,7 @@ func (x *session) upstreamClosed(ctx context.Context) {
 	}
 	// Nothing more is sent upstream: that connection is gone.
 	r := x.server.why(ctx, p, guard.Credential{Election: bound.term.Election, Token: bound.credential.token})
-	if r == nil || !between {
+	if r == nil || !told {
 		return
 	}
 	_ = x.client.SetWriteDeadline(time.Now().Add(linger))

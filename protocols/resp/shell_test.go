@@ -102,7 +102,7 @@ func TestTheLastLookBeforeTheFirstByte(t *testing.T) {
 	defer far.Close()
 	c := newCore(testConfig())
 	c.flow = flow{step: stepLive, binding: testBinding(7)}
-	c.ask = question{kind: askLive}
+	c.ask, c.owed = question{kind: askLive}, 1
 	x := &session{server: &Server{c: Config{Guard: g, Log: slog.New(slog.DiscardHandler)}}, client: client, upstream: far, core: c, permit: p}
 	x.answer(t.Context(), c.ask)
 	if c.bound != nil || !c.ended || !strings.HasPrefix(string(c.down), "-FENCED stale leader") {
