@@ -20,8 +20,8 @@ func node(t *testing.T, name string, protocols ...int) *script {
 	if err != nil {
 		t.Fatalf("%v (make deps installs it)", err)
 	}
-	modules, file := nodeModules(t), testdata(t, "node/"+name+".js")
-	testdata(t, "node/script.js")
+	modules, file := nodeModules(t), testdata(t, "node-redis/"+name+".js")
+	testdata(t, "node-redis/script.js")
 	testdata(t, "commands.json")
 	return external(name, protocols, func(ctx context.Context, p place, mode string) *exec.Cmd {
 		cmd := p.command(ctx, bin, file, mode)
@@ -33,7 +33,7 @@ func node(t *testing.T, name string, protocols ...int) *script {
 // nodeModules returns the directory that .ci/deps put the modules of package-lock.json in.
 func nodeModules(t *testing.T) string {
 	t.Helper()
-	lock, err := os.ReadFile("testdata/node/package-lock.json")
+	lock, err := os.ReadFile("testdata/node-redis/package-lock.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ func findPython(t *testing.T, ctx context.Context, module string) string {
 }
 
 // pyClosed is what redis-py says of a connection that the server closed.
-const pyClosed = `redis\.exceptions\.ConnectionError`
+const pyClosed = `redis\.exceptions\.ConnectionError|A ConnectionError occurred on while watching`
 
 func TestRedisPy(t *testing.T) {
 	t.Parallel()

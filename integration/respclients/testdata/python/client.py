@@ -40,8 +40,9 @@ token = TOKEN
 def connected(**more):
     """A client with the library's own defaults, but for what the place says."""
     if BIND and token:
-        return redis.Redis(connection_pool=redis.ConnectionPool(
-            connection_class=BindingConnection, host=HOST, port=PORT, username="app", password=PASSWORD, **PROTOCOL, **more))
+        one = more.pop("single_connection_client", False)
+        pool = redis.ConnectionPool(connection_class=BindingConnection, host=HOST, port=PORT, username="app", password=PASSWORD, **PROTOCOL, **more)
+        return redis.Redis(connection_pool=pool, single_connection_client=one)
     return redis.Redis(HOST, PORT, username=username(token), password=PASSWORD, **PROTOCOL, **more)
 
 
