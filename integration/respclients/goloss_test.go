@@ -17,23 +17,23 @@ import (
 const goClosed = `\bEOF$|connection reset by peer|broken pipe`
 
 // loss loses leadership in each way; see losing.
-func (g *goScript) loss() {
+func (g *goScript) loss(ctx context.Context) {
 	for _, way := range []struct {
 		name string
-		lose func(c *redis.Client)
+		lose func(ctx context.Context, c *redis.Client)
 	}{
 		{"one command", g.loseIdle},
 		{"blpop", g.loseBLPop},
 		{"xreadgroup", g.loseXReadGroup},
 		{"watch", g.loseWatch},
 		{"pipeline", g.losePipeline},
-		{"flood", func(c *redis.Client) { g.loseFlood(c, c.Pipelined) }},
-		{"flood of transactions", func(c *redis.Client) { g.loseFlood(c, c.TxPipelined) }},
+		{"flood", func(ctx context.Context, c *redis.Client) { g.loseFlood(ctx, c, c.Pipelined) }},
+		{"flood of transactions", func(ctx context.Context, c *redis.Client) { g.loseFlood(ctx, c, c.TxPipelined) }},
 		{"subscribed", g.loseSubscribed},
 	} {
 		c := g.connect()
-		way.lose(c)
-		g.again(way.name, c)
+		way.lose(ctx, c)
+		g.again(ctx, way.name, c)
 		_ = c.Close()
 	}
 }
@@ -53,60 +53,60 @@ func (g *goScript) ask(what string) string {
 	return g.in.Text()
 }
 
-func (g *goScript) again(way string, c *redis.Client) {
-	if v, err := c.Get(g.ctx, "{k}:then").Result(); err == nil && v != "" {
+func (g *goScript) again(ctx context.Context, way string, c *redis.Client) {
+	if v, err := c.Get(ctx, "{k}:then").Result(); err == nil && v != "" {
 		fmt.Fprintln(g.out, "again reads")
 	} else {
 		fmt.Fprintln(g.out, "again cannot read:", v, err)
 	}
-	fmt.Fprintln(g.out, "again refused", way, c.Set(g.ctx, "{k}:late again", 1, 0).Err())
+	fmt.Fprintln(g.out, "again refused", way, c.Set(ctx, "{k}:late again", 1, 0).Err())
 	g.p.token = g.ask("@again")
 	again := g.connect()
 	defer again.Close()
-	if err := again.Incr(g.ctx, "{k}:kept").Err(); err != nil {
+	if err := again.Incr(ctx, "{k}:kept").Err(); err != nil {
 		fmt.Fprintln(g.out, "again cannot write:", err)
 		return
 	}
 	fmt.Fprintln(g.out, "again writes")
 }
 
-func (g *goScript) loseIdle(c *redis.Client) {
-	if err := c.Ping(g.ctx).Err(); err != nil {
+func (g *goScript) loseIdle(ctx context.Context, c *redis.Client) {
+	if err := c.Ping(ctx).Err(); err != nil {
 		fmt.Fprintln(g.out, err)
 	}
 	g.ask("@idle")
-	g.lost("one command", c.Set(g.ctx, "{k}:late", 1, 0).Err())
+	g.lost("one command", c.Set(ctx, "{k}:late", 1, 0).Err())
 }
 
-func (g *goScript) loseBLPop(c *redis.Client) {
+func (g *goScript) loseBLPop(ctx context.Context, c *redis.Client) {
 	fmt.Fprintln(g.out, "@blocked")
-	g.lost("blpop", c.BLPop(g.ctx, 0, queue).Err())
+	g.lost("blpop", c.BLPop(ctx, 0, queue).Err())
 }
 
-func (g *goScript) loseXReadGroup(c *redis.Client) {
+func (g *goScript) loseXReadGroup(ctx context.Context, c *redis.Client) {
 	fmt.Fprintln(g.out, "@blocked")
-	g.lost("xreadgroup", c.XReadGroup(g.ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{stream, ">"}, Block: 0}).Err())
+	g.lost("xreadgroup", c.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{stream, ">"}, Block: 0}).Err())
 }
 
-func (g *goScript) loseWatch(c *redis.Client) {
-	err := c.Watch(g.ctx, func(tx *redis.Tx) error {
-		if err := tx.Get(g.ctx, "{k}:then").Err(); err != nil {
+func (g *goScript) loseWatch(ctx context.Context, c *redis.Client) {
+	err := c.Watch(ctx, func(tx *redis.Tx) error {
+		if err := tx.Get(ctx, "{k}:then").Err(); err != nil {
 			return err
 		}
 		g.ask("@idle")
-		_, err := tx.TxPipelined(g.ctx, func(p redis.Pipeliner) error { return p.Set(g.ctx, "{k}:late", 1, 0).Err() })
+		_, err := tx.TxPipelined(ctx, func(p redis.Pipeliner) error { return p.Set(ctx, "{k}:late", 1, 0).Err() })
 		return err
 	}, "{k}:then")
 	g.lost("watch", err)
 }
 
-func (g *goScript) losePipeline(c *redis.Client) {
+func (g *goScript) losePipeline(ctx context.Context, c *redis.Client) {
 	fmt.Fprintln(g.out, "@blocked")
-	cmds, err := c.Pipelined(g.ctx, func(p redis.Pipeliner) error {
-		p.Incr(g.ctx, "{k}:early")
-		p.BLPop(g.ctx, 0, queue)
-		p.Set(g.ctx, "{k}:late", 1, 0)
-		p.Get(g.ctx, "{k}:then")
+	cmds, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.Incr(ctx, "{k}:early")
+		p.BLPop(ctx, 0, queue)
+		p.Set(ctx, "{k}:late", 1, 0)
+		p.Get(ctx, "{k}:then")
 		return nil
 	})
 	g.lost("pipeline", err)
@@ -116,12 +116,12 @@ func (g *goScript) losePipeline(c *redis.Client) {
 	}
 }
 
-func (g *goScript) loseFlood(c *redis.Client, pipelined func(ctx context.Context, f func(redis.Pipeliner) error) ([]redis.Cmder, error)) {
+func (g *goScript) loseFlood(ctx context.Context, c *redis.Client, pipelined func(ctx context.Context, f func(redis.Pipeliner) error) ([]redis.Cmder, error)) {
 	fmt.Fprintln(g.out, "@flooding")
 	for {
-		cmds, err := pipelined(g.ctx, func(p redis.Pipeliner) error {
+		cmds, err := pipelined(ctx, func(p redis.Pipeliner) error {
 			for range 100 {
-				p.Incr(g.ctx, flood)
+				p.Incr(ctx, flood)
 			}
 			return nil
 		})
@@ -134,17 +134,17 @@ func (g *goScript) loseFlood(c *redis.Client, pipelined func(ctx context.Context
 }
 
 // loseSubscribed has a subscription on a bound connection, which the library renews.
-func (g *goScript) loseSubscribed(c *redis.Client) {
-	sub := c.Subscribe(g.ctx, "{k}:channel")
+func (g *goScript) loseSubscribed(ctx context.Context, c *redis.Client) {
+	sub := c.Subscribe(ctx, "{k}:channel")
 	defer sub.Close()
-	if _, err := sub.Receive(g.ctx); err != nil {
+	if _, err := sub.Receive(ctx); err != nil {
 		fmt.Fprintln(g.out, err)
 	}
 	g.ask("@idle")
-	_, err := sub.Receive(g.ctx)
+	_, err := sub.Receive(ctx)
 	g.lost("subscription", err)
 	for range 3 { // at the latest the third time it has another connection
-		if _, err = sub.Receive(g.ctx); err == nil {
+		if _, err = sub.Receive(ctx); err == nil {
 			return
 		}
 	}

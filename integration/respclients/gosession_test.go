@@ -21,20 +21,20 @@ import (
 // goRedis is the script of go-redis, in this process.
 func goRedis() *script {
 	return &script{name: "go-redis", protocols: []int{2, 3}, run: func(ctx context.Context, p place, mode string, in io.Reader, out io.Writer) error {
-		g := &goScript{ctx: ctx, p: p, in: bufio.NewScanner(in), out: out}
+		g := &goScript{p: p, in: bufio.NewScanner(in), out: out}
 		switch mode {
 		case "session":
-			g.session()
+			g.session(ctx)
 		case "read":
 			c := g.connect()
 			defer c.Close()
-			g.reads(c)
+			g.reads(ctx, c)
 		case "refused":
-			g.refused()
+			g.refused(ctx)
 		case "ways":
-			g.ways()
+			g.ways(ctx)
 		case "loss":
-			g.loss()
+			g.loss(ctx)
 		}
 		_, err := fmt.Fprintln(out, "done")
 		return err
@@ -43,7 +43,6 @@ func goRedis() *script {
 
 // A goScript is one run of it.
 type goScript struct {
-	ctx context.Context
 	p   place
 	in  *bufio.Scanner
 	out io.Writer
@@ -98,15 +97,14 @@ func sorted(v []string, err error) ([]string, error) {
 // big is a value that no buffer holds.
 func big() string { return strings.Repeat("0123456789abcdef", 1<<16) }
 
-func (g *goScript) reads(c *redis.Client) {
-	ctx := g.ctx
+func (g *goScript) reads(ctx context.Context, c *redis.Client) {
 	for _, cmd := range []redis.Cmder{
 		c.Ping(ctx), c.Echo(ctx, "hello"), c.Get(ctx, "{k}:s"), c.Get(ctx, "{k}:none"), c.MGet(ctx, "{k}:s", "{k}:none", "{k}:n"),
 		c.GetRange(ctx, "{k}:s", 0, 3), c.StrLen(ctx, "{k}:s"), c.Exists(ctx, "{k}:s", "{k}:none"), c.Type(ctx, "{k}:z"), c.TTL(ctx, "{k}:s"),
 		c.LRange(ctx, "{k}:l", 0, -1), c.LIndex(ctx, "{k}:l", 1), c.LPos(ctx, "{k}:l", "b", redis.LPosArgs{}), c.HGet(ctx, "{k}:h", "a"), c.HGetAll(ctx, "{k}:h"),
 		c.HMGet(ctx, "{k}:h", "a", "none"), c.HStrLen(ctx, "{k}:h", "a"), c.SCard(ctx, "{k}:set"), c.SIsMember(ctx, "{k}:set", "m"), c.SMIsMember(ctx, "{k}:set", "m", "none"),
 		c.ZRangeWithScores(ctx, "{k}:z", 0, -1), c.ZScore(ctx, "{k}:z", "two"), c.ZRank(ctx, "{k}:z", "three"), c.ZMScore(ctx, "{k}:z", "one", "none"),
-		c.ZRangeByScore(ctx, "{k}:z", &redis.ZRangeBy{Min: "(1", Max: "+inf"}), c.ZCount(ctx, "{k}:z", "-inf", "2"), c.BitCount(ctx, "{k}:s", nil), c.GetBit(ctx, "{k}:s", 3),
+		c.ZRangeArgs(ctx, redis.ZRangeArgs{Key: "{k}:z", Start: "(1", Stop: "+inf", ByScore: true}), c.ZCount(ctx, "{k}:z", "-inf", "2"), c.BitCount(ctx, "{k}:s", nil), c.GetBit(ctx, "{k}:s", 3),
 		c.XRange(ctx, "{k}:x", "-", "+"), c.XRevRangeN(ctx, "{k}:x", "+", "-", 1), c.XLen(ctx, "{k}:x"), c.XInfoGroups(ctx, "{k}:x"),
 		c.XRead(ctx, &redis.XReadArgs{Streams: []string{"{k}:x", "0"}, Count: 1}), c.XRead(ctx, &redis.XReadArgs{Streams: []string{"{k}:x", "$"}, Block: 10 * time.Millisecond}),
 		c.Do(ctx, "GEOPOS", "{k}:g", "rome", "none"), c.GeoDist(ctx, "{k}:g", "rome", "oslo", "km"), c.GeoSearch(ctx, "{k}:g", &redis.GeoSearchQuery{Member: "rome", Radius: 100, RadiusUnit: "km"}),
@@ -170,13 +168,12 @@ func (g *goScript) reads(c *redis.Client) {
 	g.show("own entry in CLIENT LIST", strings.Contains(fmt.Sprint(list.Val()), " cmd=client"), errors.Join(err, list.Err()))
 }
 
-func (g *goScript) session() {
-	ctx := g.ctx
+func (g *goScript) session(ctx context.Context) {
 	c := g.connect()
 	defer c.Close()
 	for _, cmd := range []redis.Cmder{
 		c.Set(ctx, "{k}:s", "text", 0), c.Append(ctx, "{k}:s", " and more"), c.SetArgs(ctx, "{k}:s", "x", redis.SetArgs{Mode: "NX"}), c.Incr(ctx, "{k}:n"), c.IncrBy(ctx, "{k}:n", 9007199254740993),
-		c.IncrByFloat(ctx, "{k}:f", 1.5), c.Incr(ctx, "{k}:s"), c.MSet(ctx, "{k}:a", "", "{k}:b", "\x00\xff\r\n"), c.Get(ctx, "{k}:a"), c.Get(ctx, "{k}:b"), c.GetSet(ctx, "{k}:a", 1), c.GetDel(ctx, "{k}:a"),
+		c.IncrByFloat(ctx, "{k}:f", 1.5), c.Incr(ctx, "{k}:s"), c.MSet(ctx, "{k}:a", "", "{k}:b", "\x00\xff\r\n"), c.Get(ctx, "{k}:a"), c.Get(ctx, "{k}:b"), c.SetArgs(ctx, "{k}:a", 1, redis.SetArgs{Get: true}), c.GetDel(ctx, "{k}:a"),
 		c.Set(ctx, "{k}:e", 1, time.Hour), c.Persist(ctx, "{k}:e"), c.GetEx(ctx, "{k}:e", time.Minute), c.ExpireNX(ctx, "{k}:e", time.Hour), c.Set(ctx, "{k}:big", big(), 0),
 		c.RPush(ctx, "{k}:l", "c", "a", "b"), c.LSet(ctx, "{k}:l", 0, "z"), c.LInsertBefore(ctx, "{k}:l", "a", "y"), c.LMove(ctx, "{k}:l", "{k}:l2", "LEFT", "RIGHT"), c.LMPop(ctx, "left", 2, "{k}:none", "{k}:l2"),
 		c.HSet(ctx, "{k}:h", "a", 1), c.HIncrBy(ctx, "{k}:h", "a", 5), c.HSetNX(ctx, "{k}:h", "a", 1), c.SAdd(ctx, "{k}:set", "m", "n", "m"), c.SAdd(ctx, "{k}:set2", "n", "o"), c.SInterStore(ctx, "{k}:set3", "{k}:set", "{k}:set2"),
@@ -187,7 +184,7 @@ func (g *goScript) session() {
 		c.XAdd(ctx, &redis.XAddArgs{Stream: "{k}:x", ID: "1-1", Values: []any{"f", "v"}}), c.XAdd(ctx, &redis.XAddArgs{Stream: "{k}:x", ID: "2-*", Values: []any{"f", "w", "g", "x"}}), c.XAdd(ctx, &redis.XAddArgs{Stream: "{k}:x", ID: "1-1", Values: []any{"f", "v"}}),
 		c.XGroupCreate(ctx, "{k}:x", "g", "0"), c.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{"{k}:x", ">"}}), c.XAck(ctx, "{k}:x", "g", "1-1"), c.XPending(ctx, "{k}:x", "g"),
 		c.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{"{k}:x", ">"}, Block: 10 * time.Millisecond}), c.XAutoClaim(ctx, &redis.XAutoClaimArgs{Stream: "{k}:x", Group: "g", Consumer: "d", Start: "0"}), c.XTrimMaxLen(ctx, "{k}:x", 5),
-		c.BLPop(ctx, time.Second, "{k}:none", "{k}:l"), c.Do(ctx, "BLPOP", "{k}:none", "0.05"), c.BRPopLPush(ctx, "{k}:l", "{k}:l", time.Second), c.BZPopMin(ctx, time.Second, "{k}:z"), c.BLMPop(ctx, time.Second, "right", 1, "{k}:none", "{k}:l"),
+		c.BLPop(ctx, time.Second, "{k}:none", "{k}:l"), c.Do(ctx, "BLPOP", "{k}:none", "0.05"), c.BLMove(ctx, "{k}:l", "{k}:l", "RIGHT", "LEFT", time.Second), c.BZPopMin(ctx, time.Second, "{k}:z"), c.BLMPop(ctx, time.Second, "right", 1, "{k}:none", "{k}:l"),
 		c.RPush(ctx, "{k}:l", "b", "a"), c.ZAdd(ctx, "{k}:z", redis.Z{Score: 1, Member: "one"}), c.Copy(ctx, "{k}:s", "{k}:copy", 0, true), c.Rename(ctx, "{k}:copy", "{k}:renamed"), c.Unlink(ctx, "{k}:renamed", "{k}:none"), c.SortStore(ctx, "{k}:l", "{k}:sorted", &redis.Sort{Alpha: true}),
 		c.Eval(ctx, "redis.call('SET', KEYS[1], ARGV[1]) return {1, 'two', false, {ok = 'FINE'}}", []string{"{k}:script"}, "by a script"), c.Eval(ctx, "return redis.error_reply('MY error')", nil), c.Eval(ctx, "return nowhere", nil),
 		c.EvalSha(ctx, "e0e1f9fabfc9d4800c877a703b823ac0578ff8db", nil), c.ScriptLoad(ctx, "return 500"), c.EvalSha(ctx, "98fe65896b61b785c5ed328a5a0a1421f4f1490c", nil), c.ScriptExists(ctx, "98fe65896b61b785c5ed328a5a0a1421f4f1490c"),
@@ -200,15 +197,14 @@ func (g *goScript) session() {
 	incr := redis.NewScript("return redis.call('INCRBY', KEYS[1], ARGV[1])")
 	g.cmd(incr.Run(ctx, c, []string{"{k}:sn"}, 7))
 	g.cmd(incr.Run(ctx, c, []string{"{k}:sn"}, 7))
-	g.pipelines(c)
-	g.transactions(c)
-	g.pubsub(c)
-	g.connections(c)
-	g.reads(c)
+	g.pipelines(ctx, c)
+	g.transactions(ctx, c)
+	g.pubsub(ctx, c)
+	g.connections(ctx, c)
+	g.reads(ctx, c)
 }
 
-func (g *goScript) pipelines(c *redis.Client) {
-	ctx := g.ctx
+func (g *goScript) pipelines(ctx context.Context, c *redis.Client) {
 	cmds, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i := range 2000 {
 			p.RPush(ctx, "{k}:many", i)
@@ -243,8 +239,7 @@ func (g *goScript) pipelines(c *redis.Client) {
 	g.cmd(c.Exists(ctx, "{k}:aborted"))
 }
 
-func (g *goScript) transactions(c *redis.Client) {
-	ctx := g.ctx
+func (g *goScript) transactions(ctx context.Context, c *redis.Client) {
 	for _, disturbed := range []bool{false, true} {
 		err := c.Watch(ctx, func(tx *redis.Tx) error {
 			n, err := tx.Get(ctx, "{k}:tx").Int()
@@ -274,8 +269,7 @@ func fields(s string) (args []any) {
 	return args
 }
 
-func (g *goScript) pubsub(c *redis.Client) {
-	ctx := g.ctx
+func (g *goScript) pubsub(ctx context.Context, c *redis.Client) {
 	sub := c.Subscribe(ctx, "{k}:one", "{k}:two")
 	defer sub.Close()
 	receive := func(sub *redis.PubSub, n int) {
@@ -303,8 +297,7 @@ func (g *goScript) pubsub(c *redis.Client) {
 	receive(sharded, 1)
 }
 
-func (g *goScript) connections(c *redis.Client) {
-	ctx := g.ctx
+func (g *goScript) connections(ctx context.Context, c *redis.Client) {
 	conn := c.Conn()
 	defer conn.Close()
 	for _, args := range []string{"CLIENT SETNAME mine", "CLIENT GETNAME", "SELECT 1", "SET there 1", "KEYS *", "FLUSHDB", "DBSIZE", "SELECT 0", "MOVE {k}:fn 1", "SELECT 1", "GET {k}:fn", "SELECT 0",
@@ -322,8 +315,7 @@ func (g *goScript) connections(c *redis.Client) {
 }
 
 // refused tries to write without a live token.
-func (g *goScript) refused() {
-	ctx := g.ctx
+func (g *goScript) refused(ctx context.Context) {
 	c := g.connect()
 	defer c.Close()
 	attempt := func(what string, err error) { fmt.Fprintf(g.out, "%s: %T %v\n", what, err, err) }
@@ -359,12 +351,12 @@ func (g *goScript) refused() {
 }
 
 // ways presents the token in each way.
-func (g *goScript) ways() {
+func (g *goScript) ways(ctx context.Context) {
 	status := func(what string, o *redis.Options) {
 		o.Addr, o.Protocol = g.p.addr, g.p.resp
 		c := redis.NewClient(o)
 		defer c.Close()
-		g.status(what, c)
+		g.status(ctx, what, c)
 	}
 	full, short := g.p.username(), ";token="+g.p.token
 	status("none", &redis.Options{Username: user, Password: password})
@@ -383,8 +375,8 @@ func (g *goScript) ways() {
 	}
 }
 
-func (g *goScript) status(what string, c *redis.Client) {
-	v, err := c.Do(g.ctx, "FENCE", "STATUS").Result()
+func (g *goScript) status(ctx context.Context, what string, c *redis.Client) {
+	v, err := c.Do(ctx, "FENCE", "STATUS").Result()
 	state := any(err)
 	switch v := v.(type) {
 	case map[any]any:

@@ -16,7 +16,6 @@ import (
 	"github.com/fenceproxy/fenceproxy/election"
 	electionredis "github.com/fenceproxy/fenceproxy/election/redis"
 	"github.com/fenceproxy/fenceproxy/guard"
-	"github.com/fenceproxy/fenceproxy/guard/redisfence"
 	"github.com/fenceproxy/fenceproxy/internal/servers"
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
 	_ "github.com/fenceproxy/fenceproxy/protocols/resp" // so that go test notices when the program changes
@@ -146,12 +145,6 @@ func (s *stage) waitForBlocked(t *testing.T, ctx context.Context, n int) {
 		}
 		return blocked == n
 	})
-}
-
-// bound is how many connections are named for the election.
-func (s *stage) bound(t *testing.T, ctx context.Context) int {
-	t.Helper()
-	return strings.Count(s.do(t, ctx, "CLIENT", "LIST").(string), " name="+redisfence.Prefix+s.name+":")
 }
 
 // A place is where a client connects to, and what it presents there.

@@ -48,6 +48,7 @@ func (c *core) askList() {
 func (c *core) listed(reply []byte) {
 	f := &c.flow
 	if isError(reply) {
+		c.replied()
 		c.down = append(c.down, c.redirection(reply)...)
 		c.flow = flow{}
 		return
@@ -62,6 +63,7 @@ func (c *core) listed(reply []byte) {
 		f.step = stepRefresh
 		c.ask = question{kind: askTopology}
 	default:
+		c.replied()
 		c.down = v.append(c.down)
 		c.flow = flow{}
 	}

@@ -280,8 +280,13 @@ def loss():
     ):
         r = connected()
         lose(r)
-        if r.get("{k}:then"):
-            print("again reads")
+        for _ in range(3):  # what follows an error at once may still meet the connection that closes
+            try:
+                if r.get("{k}:then"):
+                    print("again reads")
+                break
+            except redis.ConnectionError:
+                pass
         try:
             r.set("{k}:late again", 1)
             print("ok but should not")
