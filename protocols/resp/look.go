@@ -48,13 +48,20 @@ func (c *core) unfit(reply []byte) *guard.Refusal {
 		// INVARIANT: what is named is this very connection. Behind a pooler it would be
 		// one that other sessions use, or will. By a Unix socket the shell has proven that.
 		return refuse(guard.Unseverable, "the server sees another client address than ours: something stands between the proxy and the server")
-	case info["multi"] != "-1":
+	case inMulti(info):
 		return refuse(guard.NotAllowed, "a session cannot be bound inside MULTI")
 	}
 	if name := info["name"]; !strings.HasPrefix(name, redisfence.Prefix) {
 		c.conn.name = ownName{set: name != "", name: name}
 	}
 	return nil
+}
+
+// inMulti reports whether CLIENT INFO speaks of a connection inside MULTI, which its flag x
+// says. Valkey 8.1 goes on counting the queued commands, none, after EXEC, DISCARD or RESET.
+func inMulti(info map[string]string) bool {
+	flags := info["flags"]
+	return info["multi"] != "-1" && (info["multi"] != "0" || flags == "" || strings.Contains(flags, "x"))
 }
 
 // sameAddr reports whether two texts name one address and port. An IPv4 address may be
