@@ -11,7 +11,7 @@ import (
 )
 
 // patience is how long an answer may take.
-const patience = time.Second
+const patience = 20 * time.Second
 
 // errLate ends a connection on which nothing came that was waited for.
 var errLate = errors.New("nothing more came")

@@ -61,11 +61,10 @@ var (
 )
 
 // proxysOwn reports whether a reply is one that only a proxied session can see: MONITOR shows
-// what the proxy asks the server on other connections.
-func proxysOwn(b []byte) bool {
-	return monitorLine.Match(b) && (bytes.Contains(b, []byte(`"fenceproxy:`)) || bytes.Contains(b, []byte(`] "COMMAND"`)) ||
-		bytes.Contains(b, []byte(`] "command"`)) || bytes.Contains(b, []byte("lua]")) && bytes.Contains(b, []byte("fenceproxy:")))
-}
+// what the proxy asks the server when it binds other sessions, and on its control connection.
+func proxysOwn(b []byte) bool { return monitorLine.Match(b) && monitorOwn.Match(b) }
+
+var monitorOwn = regexp.MustCompile(`\] "(?i:command)"|\] "CLIENT" "INFO"|\] "HELLO"\r|"fenceproxy:|\] "(EVAL|EVALSHA|CLIENT)" .*fenceproxy:`)
 
 // normal is a reply as it is compared.
 func (s *side) normal(b []byte) []byte {

@@ -77,12 +77,12 @@ func (c *core) hello(raw []byte, s *scanner) bool {
 			name := []byte(args[i+1])
 			own := &ownName{set: len(name) > 0, name: args[i+1]}
 			switch {
-			case c.bound != nil && validName(name):
-				// The bound name stays until the connection is known to be unbound.
-				f.name, args[i+1] = own, c.bound.name
 			case bytes.HasPrefix(name, []byte(redisfence.Prefix)):
 				c.substitute(codeName, helloCommand)
 				return true
+			case c.bound != nil && validName(name):
+				// The bound name stays until the connection is known to be unbound.
+				f.name, args[i+1] = own, c.bound.name
 			}
 			i += 2
 		default:

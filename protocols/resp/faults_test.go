@@ -201,6 +201,21 @@ func TestFlushAllByTheLeader(t *testing.T) {
 	}
 }
 
+// Each bind after a flush finds the fence gone and has it raised anew, however fast the
+// server answers while the client's pump still sends.
+func TestBindAfterEachFlush(t *testing.T) {
+	r := newRig(t, rigOptions{redis: testenv.Redis(t)})
+	lead := r.lead(t)
+	for range 200 {
+		if err := r.control.FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		w := dial(t, r.addr)
+		w.want("FENCE BIND "+lead.Token.Reveal(), "+OK\r\n")
+		_ = w.Close()
+	}
+}
+
 // Serve stops: what is owed comes, then the close; a blocked session does not hold it up.
 func TestDrain(t *testing.T) {
 	p := testenv.SharedRedis(t)

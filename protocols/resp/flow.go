@@ -27,11 +27,12 @@ type flow struct {
 	step  step
 	own   bool // FENCE BIND: the client awaits our answer
 	hello bool
-	auth  bool        // AUTH or HELLO is under way
+	auth  []byte      // AUTH or HELLO, until it is sent
 	cred  *credential // to bind with
 
 	sentinel           uint64 // whose answer ends the step
 	erred, aMap, anArr bool   // replies seen while authenticating
+	ok                 bool
 	name               *ownName
 
 	binding *binding
@@ -80,12 +81,12 @@ func (s step) keeps() int {
 // captures reports whether the next replies are answers in a flow, not the client's.
 func (s step) captures() bool { return s >= stepLook && s <= stepList }
 
-// authenticate sends AUTH or HELLO and learns whether it succeeded.
+// authenticate sends AUTH or HELLO and learns whether it succeeded. It is sent when every
+// earlier reply has come: the servers since Redis 7.2 do not answer one that fails while a
+// reply is pending.
 func (c *core) authenticate(cmd []byte, f flow) {
-	f.auth = true
+	f.auth = cmd
 	f.step, f.sentinel = stepSettle, c.sentinel()
-	c.up = append(c.up, cmd...)
-	c.sentinel()
 	c.conn.skipNext = false
 	c.flow = f
 }
@@ -105,8 +106,10 @@ func (c *core) reached(n uint64) {
 	switch f.step {
 	case stepSettle:
 		switch {
-		case f.auth:
-			f.step, f.sentinel = stepAuthenticate, n+1
+		case f.auth != nil:
+			c.up = append(c.up, f.auth...)
+			f.auth = nil
+			f.step, f.sentinel = stepAuthenticate, c.sentinel()
 		case f.list != noList:
 			c.askList()
 		default:
@@ -120,10 +123,12 @@ func (c *core) reached(n uint64) {
 }
 
 // authenticated looks at what AUTH or HELLO answered.
+//
+// INVARIANT: a credential is used only after the server said yes; no answer is none.
 func (c *core) authenticated() {
 	f := c.flow
 	c.flow = flow{}
-	if f.erred {
+	if f.erred || f.hello && !f.aMap && !f.anArr || !f.hello && !f.ok {
 		return
 	}
 	if f.hello {

@@ -224,7 +224,9 @@ func (c *core) reply(mode, raw []byte) bool {
 // and the bound one set again, so that the server answers, and counts in MULTI, as ever.
 func (c *core) setName(name []byte, cmd *command) bool {
 	switch {
-	case c.bound == nil && bytes.HasPrefix(name, []byte(redisfence.Prefix)):
+	case bytes.HasPrefix(name, []byte(redisfence.Prefix)):
+		// INVARIANT: a bound session's own name, which it gets back when it is unbound, is none
+		// of a fence's.
 		c.substitute(codeName, cmd)
 		return true
 	case c.bound == nil || !validName(name):

@@ -84,6 +84,7 @@ func (c *core) starts(kind byte) bool {
 	case f.step == stepAuthenticate:
 		f.aMap = f.aMap || kind == '%'
 		f.anArr = f.anArr || kind == '*'
+		f.ok = f.ok || kind == '+'
 	case !f.step.captures() || kind == '>':
 	case (f.step == stepLook || f.step == stepUnname) && kind == '*':
 		// A message of a RESP2 subscription, in which CLIENT INFO and SETNAME are errors.

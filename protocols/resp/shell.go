@@ -163,9 +163,7 @@ func (x *session) feed(ctx context.Context, b []byte) bool {
 		if !sent {
 			return false
 		}
-		if ask.kind != askAdmit {
-			x.dropPermit(false) // admit still needs the old one
-		}
+		x.dropPermit(false)
 		switch {
 		case ended:
 			x.hurryServer()
@@ -338,11 +336,13 @@ func (x *session) admit(ctx context.Context, q question) (*binding, *guard.Refus
 	return &binding{term: t, direct: direct, name: redisfence.ConnName(t), key: redisfence.Key(t.Election), value: redisfence.Encode(p.Record())}, nil
 }
 
-// dropPermit gives the permit back when the core holds it no more, or in any case.
+// dropPermit gives the permit back when the core holds it no more, or in any case. While the
+// core asks for another, admit still needs the old one: the server's pump may have made the
+// core ask since the client's pump looked.
 func (x *session) dropPermit(always bool) {
 	x.mu.Lock()
 	p := x.permit
-	if p == nil || !always && x.core.holds() {
+	if p == nil || !always && (x.core.holds() || x.core.ask.kind == askAdmit) {
 		x.mu.Unlock()
 		return
 	}
