@@ -138,6 +138,12 @@ func (c *conn) end() error {
 	return nil
 }
 
+func (c *conn) isOver() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.over != nil
+}
+
 const open = "still open"
 
 // closed says in which way the other side ended the connection, if it did.

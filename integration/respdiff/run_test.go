@@ -127,10 +127,7 @@ func (p place) follow(ctx context.Context, s *script, as, proto, mode string) (*
 
 // goodbye waits until all has come that was asked for.
 func (c *conn) goodbye() error {
-	c.mu.Lock()
-	over := c.over != nil
-	c.mu.Unlock()
-	if over {
+	if c.isOver() {
 		return nil
 	}
 	c.pending = append(c.pending, command("ECHO", "the-end")...)
