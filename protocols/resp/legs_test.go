@@ -398,3 +398,79 @@ func testenvControl(t *testing.T, p *servers.Process) resp.Control {
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
+
+// Every server that is supported is reached by TLS and by its Unix socket, and a session is
+// bound by either.
+func TestLegsOfEachServer(t *testing.T) {
+	for _, v := range servers.RedisVersions() {
+		t.Run(v.Name, func(t *testing.T) {
+			ca := testenv.NewAuthority(t)
+			cert := ca.Issue("server", []string{"127.0.0.1"}, nil)
+			port, err := servers.FreePort()
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir, err := servers.NewDir("sockets")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			socket := filepath.Join(dir, "server.sock")
+			p := testenv.RedisVersion(t, v, "--tls-port", fmt.Sprint(port), "--tls-cert-file", cert.Cert, "--tls-key-file", cert.Key,
+				"--tls-ca-cert-file", ca.CA, "--tls-auth-clients", "yes", "--unixsocket", socket, "--unixsocketperm", "777")
+			up := openClientTLS(t, tlsconf.ClientOptions{Mode: tlsconf.VerifyFull, CA: ca.CA, Cert: cert.Cert, Key: cert.Key})
+			for _, upstream := range []string{fmt.Sprintf("127.0.0.1:%d", port), socket} {
+				r := newRig(t, rigOptions{redis: p, config: func(c *resp.Config) { c.Upstream, c.UpstreamTLS = upstream, up }})
+				w := dial(t, r.addr)
+				w.want("FENCE BIND "+r.lead(t).Token.Reveal(), "+OK\r\n")
+				w.want("SET a 1", "+OK\r\n")
+			}
+		})
+	}
+}
+
+// The pump that reads a client is woken by deadlines in the middle of whatever it reads: no
+// byte is lost to that in TLS either, however the bytes are cut.
+func TestTLSPipelines(t *testing.T) {
+	s := newTLSServer(t)
+	proxy := s.ca.Issue("proxy", []string{"localhost"}, nil)
+	r := newRig(t, rigOptions{redis: s.Process, config: func(c *resp.Config) {
+		c.Upstream, c.UpstreamTLS = s.addr, openClientTLS(t, tlsconf.ClientOptions{Mode: tlsconf.VerifyCA, CA: s.ca.CA})
+		c.TLS = openServerTLS(t, tlsconf.ServerOptions{Cert: proxy.Cert, Key: proxy.Key})
+	}})
+	lead := r.lead(t)
+	const rounds = 100
+	var all []byte
+	value := strings.Repeat("v", 3000)
+	for i := range rounds {
+		all = fmt.Appendf(all, "FENCE BIND %s\r\nSET k %s%d\r\nGET k\r\nFENCE UNBIND\r\nSET k x\r\nECHO %d\r\n", lead.Token.Reveal(), value, i, i)
+	}
+	for _, size := range []int{len(all), 16384, 997, 64} {
+		conn, err := tls.Dial("tcp", r.addr, trusting(s.ca))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := make(chan error, 1)
+		go func() {
+			for b := all; len(b) > 0; b = b[min(size, len(b)):] {
+				if _, err := conn.Write(b[:min(size, len(b))]); err != nil {
+					sent <- err
+					return
+				}
+			}
+			sent <- nil
+		}()
+		w := &wire{t: t, Conn: conn, r: bufio.NewReader(conn)}
+		for i := range rounds {
+			for _, want := range []string{"+OK\r\n", "+OK\r\n", fmt.Sprintf("$%d\r\n%s%d\r\n", len(value)+len(fmt.Sprint(i)), value, i), "+OK\r\n", "-FENCED ", fmt.Sprintf("$%d\r\n%d\r\n", len(fmt.Sprint(i)), i)} {
+				if got := w.reply(); !strings.HasPrefix(got, want) {
+					t.Fatalf("pieces of %d, round %d: got %.100q, want %.100q", size, i, got, want)
+				}
+			}
+		}
+		if err := <-sent; err != nil {
+			t.Error(err)
+		}
+		conn.Close()
+	}
+}

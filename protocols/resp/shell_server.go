@@ -3,6 +3,7 @@ package resp
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"time"
 
@@ -44,7 +45,7 @@ func (x *session) pumpServer(ctx context.Context) {
 		case closed, bad != nil, isTimeout(err):
 			return // a deadline is set only for an end
 		case err != nil:
-			x.upstreamClosed(ctx)
+			x.upstreamClosed(ctx, err)
 			return
 		}
 	}
@@ -61,7 +62,7 @@ func (x *session) hangUp() {
 
 // upstreamClosed tells a bound client that waits for a reply why the server closed its
 // connection, if a takeover was the reason.
-func (x *session) upstreamClosed(ctx context.Context) {
+func (x *session) upstreamClosed(ctx context.Context, err error) {
 	x.mu.Lock()
 	bound, p := x.core.bound, x.permit
 	expected := x.core.conn.quit || x.sent
@@ -69,6 +70,9 @@ func (x *session) upstreamClosed(ctx context.Context) {
 	x.mu.Unlock()
 	if expected {
 		return
+	}
+	if !errors.Is(err, io.EOF) {
+		x.server.c.Log.Info("the server's connection failed", "client", x.client.RemoteAddr().String(), "error", err)
 	}
 	x.server.tables.suspectIt()
 	if bound == nil || p == nil {
