@@ -142,6 +142,7 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 			StartupTimeout: l.Timeouts.Startup,
 			DialTimeout:    l.Timeouts.Connect,
 			AdmitTimeout:   l.Timeouts.Admit,
+			IdleTimeout:    l.Timeouts.Idle,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("%v: listener %s: %w", l.Pos, l.Name, err)

@@ -457,7 +457,7 @@ func TestLegsOfRedis(t *testing.T) {
 		return Parse("/etc/f.yaml", fmt.Appendf(nil, base+more, listen, upstream, control), env(nil))
 	}
 	c, err := parse(":1", "h:1", "rediss://h", "    tls: {cert: a, key: b, client_ca: ca}\n    upstream_tls: {mode: verify-full, ca: x, server_name: n}\n"+
-		"    limits: {pending: 3, per_address: 4, buffer: 4096}\n    timeouts: {startup: 1s, connect: 3s, admit: 4s}\n    keepalive: {interval: 7s, count: 8}\n"+
+		"    limits: {pending: 3, per_address: 4, buffer: 4096}\n    timeouts: {startup: 1s, connect: 3s, admit: 4s, idle: 5s}\n    keepalive: {interval: 7s, count: 8}\n"+
 		"    proxy_protocol: v2\n    trusted: [10.0.0.0/8]\n")
 	if err != nil {
 		t.Fatal(err)
@@ -466,7 +466,7 @@ func TestLegsOfRedis(t *testing.T) {
 	if l.TLS.Cert != "/etc/a" || l.TLS.ClientCerts != "require" || l.TLS.Protocols != nil || l.UpstreamTLS.CA != "/etc/x" || l.UpstreamTLS.Protocols != nil {
 		t.Errorf("%+v %+v", l.TLS, l.UpstreamTLS)
 	}
-	if l.Limits != (Limits{3, 4, 4096, 0}) || l.Timeouts != (Timeouts{Startup: 1e9, Connect: 3e9, Admit: 4e9}) || l.KeepAlive.Count != 8 || l.ProxyProtocol == nil {
+	if l.Limits != (Limits{3, 4, 4096, 0}) || l.Timeouts != (Timeouts{Startup: 1e9, Connect: 3e9, Admit: 4e9, Idle: 5e9}) || l.KeepAlive.Count != 8 || l.ProxyProtocol == nil {
 		t.Errorf("%+v", l)
 	}
 	c, err = parse("/run/fp.sock", "unix:/run/redis:6379", "unix://u:p@/run/redis:6379?db=1", "    socket_mode: 0700\n")
@@ -484,7 +484,6 @@ func TestLegsOfRedis(t *testing.T) {
 		"    tls: {cert: a, key: b, client_ca: c, client_user: cn}\n":                       "tls.client_user: is for postgres only",
 		"    upstream_tls: {mode: prefer}\n":                                                "upstream_tls.mode: prefer means nothing for redis",
 		"    limits: {inspect: 2048}\n":                                                     "limits.inspect: is for postgres only",
-		"    timeouts: {idle: 1s}\n":                                                        "timeouts.idle: is for postgres only",
 		"    timeouts: {login: 1s}\n":                                                       "timeouts.login: is for postgres only",
 		"    target_session_attrs: any\n":                                                   "is for postgres only",
 		"    timeouts: {idle_in_transaction: 1s}\n    limits: {inspect: 2048, pendng: 1}\n": "did you mean pending?",
@@ -498,7 +497,9 @@ func TestLegsOfRedis(t *testing.T) {
 			t.Errorf("accepted %s", control)
 		}
 	}
-	if _, err := parse(":1", "/run/redis.sock", "redis://h", "    upstream_tls: {mode: require}\n"); err == nil {
-		t.Error("accepted TLS on a socket")
+	for _, more := range []string{"upstream_tls: {mode: require}", "timeouts: {idle: 1s}"} {
+		if _, err := parse(":1", "/run/redis.sock", "redis://h", "    "+more+"\n"); err == nil {
+			t.Errorf("accepted on a socket: %s", more)
+		}
 	}
 }

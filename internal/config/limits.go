@@ -20,7 +20,7 @@ type Limits struct {
 }
 
 // Timeouts bound what a client and a server may take of time. Zero means the default.
-// Login, Idle and IdleInTransaction are for Postgres only.
+// Login and IdleInTransaction are for Postgres only.
 type Timeouts struct {
 	Startup, Login, Connect, Admit, Idle, IdleInTransaction time.Duration
 }
@@ -108,7 +108,7 @@ func (r *reader) limits(o *object, l *Listener) {
 	}
 	if f := o.take("timeouts"); f != nil {
 		in := f.object()
-		in.forPostgres(l, "login", "idle", "idle_in_transaction")
+		in.forPostgres(l, "login", "idle_in_transaction")
 		for _, k := range []struct {
 			name        string
 			to          *time.Duration
@@ -123,6 +123,10 @@ func (r *reader) limits(o *object, l *Listener) {
 		} {
 			if f := in.take(k.name); f != nil {
 				*k.to = f.duration(k.least, k.most)
+				// By a Unix socket the server does not say which session a connection is of.
+				if k.name == "idle" && l.Protocol != Postgres && *k.to > 0 && slices.ContainsFunc(l.Upstreams, isSocket) {
+					f.mistake("is for servers that are reached by TCP")
+				}
 			}
 		}
 		in.close()

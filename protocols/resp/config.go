@@ -87,6 +87,11 @@ type Config struct {
 	// BindTimeout bounds each exchange with the server while a session is bound; zero
 	// means DefaultBindTimeout.
 	BindTimeout time.Duration
+	// IdleTimeout ends sessions that the server says are idle for so long: whose client has
+	// sent nothing, is not subscribed, does not monitor and is not blocked. It is for servers
+	// reached by TCP, and needs the right to CLIENT LIST on the control connection. Zero
+	// means never.
+	IdleTimeout time.Duration
 	// Log receives what an operator should know; nil means no log. Tokens and
 	// arguments never reach it.
 	Log *slog.Logger
@@ -130,7 +135,7 @@ func (c Config) check() (Config, error) {
 		}
 	}
 	if min(c.MaxConns, c.MaxPending, c.MaxPerAddress, c.Buffer, c.FenceDB) < 0 ||
-		min(c.Drain, c.StartupTimeout, c.DialTimeout, c.AdmitTimeout, c.BindTimeout) < 0 {
+		min(c.Drain, c.IdleTimeout, c.StartupTimeout, c.DialTimeout, c.AdmitTimeout, c.BindTimeout) < 0 {
 		return c, fmt.Errorf("%w: a limit is negative", ErrConfig)
 	}
 	c.MaxConns = cmp.Or(c.MaxConns, protocols.DefaultMaxConns)

@@ -51,6 +51,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer wg.Wait()
 	defer end()
 	wg.Go(func() { s.sweeper.run(sweeping) })
+	if s.c.IdleTimeout > 0 && s.cluster == nil { // its nodes see to theirs
+		wg.Go(func() { s.endIdle(sweeping) })
+	}
 	return protocols.Serve(ctx, l, protocols.Serving{
 		Session:   s.connection,
 		Refuse:    func(c net.Conn) { s.full(c, tooMany) },

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/guard"
@@ -38,6 +39,7 @@ type session struct {
 	wake             chan struct{} // the core may take bytes again, or has bytes for upstream
 	over             chan struct{} // closed when the server's pump has ended
 	others           sync.WaitGroup
+	moves            atomic.Uint64 // what the client's pump does is counted
 
 	// The client's pump alone uses these.
 	ahead  []byte // read while the core waited
@@ -93,7 +95,9 @@ func (x *session) pumpClient(ctx context.Context) {
 		if x.gone != nil {
 			break
 		}
+		x.moves.Add(1)
 		b, err := in.next()
+		x.moves.Add(1)
 		if len(b) > 0 && !x.feed(ctx, b) {
 			break
 		}

@@ -15,8 +15,11 @@ type sweeper struct {
 	live map[*session]*reach
 }
 
-// A reach is what is known of whether a session's peers are there.
-type reach struct{ client, upstream protocols.OutOfReach }
+// A reach is what is known of whether a session's peers are there, and of its moves.
+type reach struct {
+	client, upstream protocols.OutOfReach
+	moves            uint64
+}
 
 const sweepEvery = time.Second
 
