@@ -20,8 +20,8 @@ import (
 //	servers redis7 valkey8      only these
 //	modes written joined bytes  only these
 //	setup command               run before, by the superuser
-//	loose text                  the server's answer is not always the same, and why: neither
-//	                            pinned nor compared, but it must come
+//	unpinned text               the answer is not the same of each server process, and why:
+//	                            it is compared, but not pinned
 //
 //	> command                   a command, in bulks
 //	inline text                 a line, as it is
@@ -50,7 +50,7 @@ type script struct {
 	servers []string
 	modes   []string
 	setup   [][]string
-	loose   string
+	loose   string            // why answers are not pinned
 	answers map[string]string // by key, see answer
 }
 
@@ -108,7 +108,7 @@ func (s *script) readLine(line string) error {
 	case "modes":
 		s.modes = strings.Fields(rest)
 		return nil
-	case "loose":
+	case "unpinned":
 		s.loose = rest
 		return nil
 	case "inline", "until":
@@ -221,6 +221,9 @@ func (s *script) write(path string, got map[answer]string) error {
 	}
 	var b strings.Builder
 	b.WriteString(strings.TrimRight(strings.Join(s.head, "\n"), "\n") + "\n")
+	if s.loose != "" {
+		texts = nil
+	}
 	for _, text := range texts {
 		fmt.Fprintf(&b, "---- %s\n%s", strings.Join(s.name(keys[text], all), " "), text)
 	}
