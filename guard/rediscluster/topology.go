@@ -174,9 +174,10 @@ func (t *Topology) Client(addr string) *redis.Client {
 	return c
 }
 
-// Refresh asks every node, and returns when there is a view that was asked for after
+// Refresh asks every node that is known, the seeds, nodes at more addresses, and every
+// node that any of these knows, and returns when there is a view that was asked for after
 // Refresh was called. Calls at the same time share one round of questions.
-func (t *Topology) Refresh(ctx context.Context) error {
+func (t *Topology) Refresh(ctx context.Context, more ...string) error {
 	t.mu.Lock()
 	before := t.started
 	t.mu.Unlock()
@@ -187,14 +188,14 @@ func (t *Topology) Refresh(ctx context.Context) error {
 	}
 	defer func() { t.turn <- struct{}{} }()
 	t.mu.Lock()
-	if t.done > before {
+	if t.done > before && len(more) == 0 {
 		t.mu.Unlock()
 		return nil // one that began after we came
 	}
 	t.started++
 	mine := t.started
 	t.mu.Unlock()
-	v, err := t.Look(ctx)
+	v, err := t.look(ctx, more)
 	if err != nil {
 		return err
 	}
@@ -208,9 +209,8 @@ func (t *Topology) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// Look asks every node that is known, the seeds, those at the given addresses, and every
-// node that any of these knows, and returns what they say. It keeps nothing.
-func (t *Topology) Look(ctx context.Context, more ...string) (*View, error) {
+// look is one round of questions.
+func (t *Topology) look(ctx context.Context, more []string) (*View, error) {
 	addrs := append(slices.Clone(more), t.o.Seeds...)
 	if v := t.View(); v != nil {
 		for _, n := range v.Nodes() {

@@ -25,7 +25,7 @@ func (f *ClusterFence) Check(ctx context.Context) []guard.Problem {
 		switch {
 		case n.Answered:
 			ps = append(ps, f.checkNode(ctx, n)...)
-		case !givenUp(v, n):
+		case !declared(v, n):
 			ps = append(ps, guard.Problem{Fatal: true, What: fmt.Sprintf("node %s at %s does not answer the control connection", n.ID, n.Addr),
 				Fix: "takeovers fail until it can be swept: make it reachable at the address that it announces, or CLUSTER FORGET it if it is gone for good"})
 		}

@@ -27,34 +27,55 @@ func (f *ClusterFence) Confirm(ctx context.Context, node rediscluster.Node, t gu
 		return fmt.Errorf("confirming: %w", guard.ErrConflict)
 	}
 	f.remember(t.Election)
+	witnessed := false
 	for range confirmTries {
-		bound, err := f.look(ctx, &node, t.Election, r)
+		bound, err := f.look(ctx, &node, t.Election, r, witnessed)
 		if err != nil || bound {
 			return err
 		}
 		if err := f.enlist(ctx, &node, t.Election, r); err != nil {
-			return err
+			return f.changed(ctx, t.Election, r, err)
 		}
+		witnessed = true
 	}
 	return fmt.Errorf("confirming: slots move: %w", guard.ErrConflict)
 }
 
+// changed is the error of what failed, or guard.ErrConflict where it failed since the
+// record is another by now.
+func (f *ClusterFence) changed(ctx context.Context, electionID string, r guard.Record, failed error) error {
+	if now, err := f.Read(ctx, electionID); err == nil && now != r {
+		return fmt.Errorf("confirming: %w", guard.ErrConflict)
+	}
+	return failed
+}
+
 // look reports whether all is in place: the record at home, the node and the copy's slot
-// among the members, and the copy on the node itself.
-func (f *ClusterFence) look(ctx context.Context, node *rediscluster.Node, electionID string, r guard.Record) (bool, error) {
+// among the members, the copy on the node itself, and the same copy on another primary,
+// which is the witness: a failover of the home's own primary that loses a raise may lose
+// the copy on it too. Where all copies were looked at since, no witness is needed.
+func (f *ClusterFence) look(ctx context.Context, node *rediscluster.Node, electionID string, r guard.Record, witnessed bool) (bool, error) {
 	if err := f.place(ctx, node); err != nil {
 		return false, err
 	}
 	slot, _ := copySlot(*node)
 	var (
-		wg      sync.WaitGroup
-		value   string
-		copyErr error
+		wg              sync.WaitGroup
+		value, other    string
+		copyErr, asking error
 	)
 	wg.Go(func() {
 		// INVARIANT: read from the node itself, wherever the slot may be.
 		value, copyErr = textOf(f.send(ctx, node.Addr, false, []any{"GET", copyKey(electionID, slot)}))
 	})
+	if w, ok := witness(f.top.View(), *node); ok && !witnessed {
+		wg.Go(func() {
+			s, _ := copySlot(w)
+			other, asking = textOf(f.send(ctx, w.Addr, false, []any{"GET", copyKey(electionID, s)}))
+		})
+	} else {
+		other = encodeCopy(r)
+	}
 	members, record, err := f.home(ctx, electionID, nodeMember(*node), slotMember(slot))
 	wg.Wait()
 	switch {
@@ -63,9 +84,30 @@ func (f *ClusterFence) look(ctx context.Context, node *rediscluster.Node, electi
 	case record != Encode(r):
 		return false, fmt.Errorf("confirming: %w", guard.ErrConflict)
 	case copyErr == nil:
-		return members && value == encodeCopy(r), nil
+		want := encodeCopy(r)
+		return members && value == want && asking == nil && other == want, nil
 	}
 	return false, f.elsewhere(ctx, *node, copyErr)
+}
+
+// witness is another primary than the node: the next one by address that answered lately,
+// or else any.
+func witness(v *rediscluster.View, node rediscluster.Node) (w rediscluster.Node, ok bool) {
+	rank := func(n rediscluster.Node) (r int) {
+		if n.Answered {
+			r += 2
+		}
+		if n.Addr > node.Addr {
+			r++
+		}
+		return r
+	}
+	for _, n := range v.Nodes() {
+		if _, has := copySlot(n); has && n.Primary && n.ID != node.ID && (!ok || rank(n) > rank(w)) {
+			w, ok = n, true
+		}
+	}
+	return w, ok
 }
 
 // place brings the node up to the newest view.

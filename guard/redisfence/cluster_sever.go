@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/guard/rediscluster"
 )
@@ -70,10 +72,10 @@ func (x *severing) round(ctx context.Context) (more bool, err error) {
 	for i, n := range m.nodes {
 		addrs[i] = n.Addr
 	}
-	v, err := x.f.top.Look(ctx, addrs...)
-	if err != nil {
+	if err := x.f.top.Refresh(ctx, addrs...); err != nil {
 		return false, err
 	}
+	v := x.f.top.View()
 	slots := slices.DeleteFunc(copySlots(v, m), func(s int) bool { return x.copied[s] })
 	if err := x.f.each(slots, func(slot int) error { return x.f.putAnywhere(ctx, x.t.Election, slot, x.record) }); err != nil {
 		return false, err
@@ -120,25 +122,29 @@ func (x *severing) nodes(v *rediscluster.View, m members) []rediscluster.Node {
 	return nodes
 }
 
-// sweep sweeps nodes, several at a time.
+// sweep sweeps nodes, several at a time, but those that need not be.
 func (x *severing) sweep(ctx context.Context, v *rediscluster.View, nodes []rediscluster.Node) error {
 	errs := make([]error, len(nodes))
 	var wg sync.WaitGroup
 	free := make(chan struct{}, atOnce)
 	for i, n := range nodes {
-		if givenUp(v, n) {
-			x.excused = append(x.excused, n.Addr)
-			x.f.owe(n.ID)
-			continue
-		}
 		free <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-free }()
-			errs[i] = x.f.sweepNode(ctx, n, x.t)
+			if declared(v, n) {
+				errs[i] = errGivenUp
+			} else if errs[i] = x.f.sweepNode(ctx, n, x.t); silent(ctx, errs[i]) && unlisted(v, n) {
+				errs[i] = errGivenUp
+			}
 		})
 	}
 	wg.Wait()
 	for i, n := range nodes {
+		if errors.Is(errs[i], errGivenUp) {
+			x.excused = append(x.excused, n.Addr)
+			x.f.owe(n.ID)
+			errs[i] = nil
+		}
 		if errs[i] == nil {
 			x.swept[n.ID] = true
 		}
@@ -151,27 +157,43 @@ func (x *severing) sweep(ctx context.Context, v *rediscluster.View, nodes []redi
 	return nil
 }
 
-// givenUp reports whether a node need not be swept: it does not answer, and either the
-// cluster has declared it failed and its slots are others', or nobody lists it any more.
-// INVARIANT: the owners of more than half of all slots say so. What is written on such a
-// node the cluster throws away when it returns.
-func givenUp(v *rediscluster.View, n rediscluster.Node) bool {
-	if n.Answered {
-		return false
-	}
-	voices := 0
-	for _, o := range v.Nodes() {
-		for _, r := range o.Slots {
-			if o.Answered {
-				voices += r.Last - r.First + 1
+// Two kinds of nodes need not be swept. What is written on them the cluster throws away
+// should they return.
+//
+// INVARIANT: the owners of more than half of all slots say so.
+
+// declared: it does not answer, the cluster has declared it failed, and its slots are
+// others'.
+func declared(v *rediscluster.View, n rediscluster.Node) bool {
+	now, listed := v.ByID(n.ID)
+	return listed && !now.Answered && now.Failed && len(now.Slots) == 0 && heard(v)
+}
+
+// unlisted: no node lists it any more.
+func unlisted(v *rediscluster.View, n rediscluster.Node) bool {
+	_, listed := v.ByID(n.ID)
+	return !listed && heard(v)
+}
+
+// heard reports whether the owners of more than half of all slots answered.
+func heard(v *rediscluster.View) bool {
+	slots := 0
+	for _, n := range v.Nodes() {
+		for _, r := range n.Slots {
+			if n.Answered {
+				slots += r.Last - r.First + 1
 			}
 		}
 	}
-	if voices <= rediscluster.Slots/2 {
-		return false
-	}
-	now, listed := v.ByID(n.ID)
-	return !listed || !now.Answered && now.Failed && len(now.Slots) == 0
+	return slots > rediscluster.Slots/2
+}
+
+// silent reports whether a node could not be swept since it is not there: nothing came
+// from it, or another node has its address.
+func silent(ctx context.Context, err error) bool {
+	var said redis.Error
+	var above *guard.BoundAboveError
+	return err != nil && ctx.Err() == nil && !errors.As(err, &said) && !errors.As(err, &above)
 }
 
 // sweepNode sweeps one node, after it has said who it is.
@@ -184,7 +206,7 @@ func (f *ClusterFence) sweepNode(ctx context.Context, n rediscluster.Node, t gua
 	}
 	c := f.top.Client(n.Addr)
 	var id string
-	if err := whileBusy(ctx, c, func() (err error) {
+	if err := patiently(ctx, c, func() (err error) {
 		id, err = c.Do(ctx, "CLUSTER", "MYID").Text()
 		return err
 	}); err != nil {
@@ -197,6 +219,7 @@ func (f *ClusterFence) sweepNode(ctx context.Context, n rediscluster.Node, t gua
 }
 
 var (
+	errGivenUp   = errors.New("it need not be swept")
 	errNoAddress = errors.New("nobody knows its address")
 	errOther     = errors.New("another node answers at its address")
 )

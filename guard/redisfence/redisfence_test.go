@@ -19,7 +19,14 @@ import (
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
+func TestMain(m *testing.M) {
+	redis.SetLogger(silent{}) // it logs each dial that fails
+	testenv.Main(m)
+}
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
 
 func TestSuite(t *testing.T) { guardtest.Run(t, resource(t, testenv.SharedRedis(t))) }
 

@@ -69,7 +69,8 @@ func StartRedisCluster(ctx context.Context, o RedisOptions, primaries int) (node
 
 // clusterArgs are the arguments of a node of a cluster.
 func clusterArgs(bus int) []string {
-	return []string{"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus), "--cluster-node-timeout", "2000"}
+	return []string{"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus), "--cluster-node-timeout", "2000",
+		"--repl-diskless-sync-delay", "0"}
 }
 
 // SentinelMaster is the name under which a RedisSentinel's primary is watched.

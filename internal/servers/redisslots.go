@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -50,7 +51,7 @@ func (c *RedisCluster) AddReplica(ctx context.Context, of *Process) (*Process, e
 		return nil, err
 	}
 	o := c.o
-	o.Args = append(clusterArgs(bus), append([]string{"--repl-diskless-sync-delay", "0"}, c.o.Args...)...)
+	o.Args = append(clusterArgs(bus), c.o.Args...)
 	p, err := StartRedis(ctx, o)
 	if err != nil {
 		return nil, err
@@ -60,8 +61,13 @@ func (c *RedisCluster) AddReplica(ctx context.Context, of *Process) (*Process, e
 	if err != nil {
 		return nil, err
 	}
-	if err := do(ctx, of, "CLUSTER", "MEET", p.Host(), p.Port(), bus); err != nil {
-		return nil, err
+	for _, n := range c.All() { // to wait for gossip takes seconds
+		if n == p || ended(n) {
+			continue
+		}
+		if err := do(ctx, n, "CLUSTER", "MEET", p.Host(), p.Port(), bus); err != nil {
+			return nil, err
+		}
 	}
 	if err := poll(ctx, func() error { return do(ctx, p, "CLUSTER", "REPLICATE", id) }); err != nil {
 		return nil, fmt.Errorf("making a replica: %w", err)
@@ -167,15 +173,20 @@ func (c *RedisCluster) Failover(ctx context.Context, replica *Process, takeover 
 	if takeover {
 		args = append(args, "TAKEOVER")
 	}
-	if err := do(ctx, replica, args...); err != nil {
-		return err
-	}
+	var asked time.Time
 	return poll(ctx, func() error {
 		info, err := ask(ctx, replica, "INFO", "replication")
-		if err == nil && !strings.Contains(info, "role:master") {
-			err = errors.New("the replica is no primary yet")
+		if err != nil || strings.Contains(info, "role:master") {
+			return err
 		}
-		return err
+		// The others may deny it, as when they voted a moment ago: ask again.
+		if time.Since(asked) > time.Second {
+			asked = time.Now()
+			if err := do(ctx, replica, args...); err != nil {
+				return err
+			}
+		}
+		return errors.New("the replica is no primary yet")
 	})
 }
 
