@@ -174,10 +174,14 @@ func (t *Topology) Client(addr string) *redis.Client {
 	return c
 }
 
-// Refresh asks every node that is known, the seeds, nodes at more addresses, and every
-// node that any of these knows, and returns when there is a view that was asked for after
-// Refresh was called. Calls at the same time share one round of questions.
-func (t *Topology) Refresh(ctx context.Context, more ...string) error {
+// Refresh asks every node that is known, the seeds, and every node that any of these
+// knows, and returns when there is a view that was asked for after Refresh was called.
+// Calls at the same time share one round of questions.
+func (t *Topology) Refresh(ctx context.Context) error { return t.RefreshWith(ctx) }
+
+// RefreshWith is Refresh that asks nodes at more addresses too, which may be known to
+// nobody.
+func (t *Topology) RefreshWith(ctx context.Context, more ...string) error {
 	t.mu.Lock()
 	before := t.started
 	t.mu.Unlock()

@@ -72,7 +72,7 @@ func (x *severing) round(ctx context.Context) (more bool, err error) {
 	for i, n := range m.nodes {
 		addrs[i] = n.Addr
 	}
-	if err := x.f.top.Refresh(ctx, addrs...); err != nil {
+	if err := x.f.top.RefreshWith(ctx, addrs...); err != nil {
 		return false, err
 	}
 	v := x.f.top.View()
