@@ -18,6 +18,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/election/memory"
 	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/guard/rediscluster"
+	"github.com/fenceproxy/fenceproxy/guard/redisfence"
 	"github.com/fenceproxy/fenceproxy/internal/servers"
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
 	"github.com/fenceproxy/fenceproxy/protocols/resp"
@@ -26,72 +27,58 @@ import (
 // A clusterRig is a proxy in front of a cluster.
 type clusterRig struct {
 	*rig
-	nodes []*servers.Process
+	nodes *servers.RedisCluster
+	fence *watchedFence
 	top   *rediscluster.Topology
-	fence *memFence
-	ports []int
 }
 
-// memFence is a fence in memory, of a cluster without takeovers.
-type memFence struct {
+// A watchedFence is the fence, with a Confirm that can be made to fail.
+type watchedFence struct {
+	*redisfence.ClusterFence
 	mu  sync.Mutex
-	r   map[string]guard.Record
-	err error // of Confirm
+	err error
 }
 
-func (f *memFence) Read(_ context.Context, id string) (guard.Record, error) {
+func (f *watchedFence) fail(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.r[id], nil
+	f.err = err
 }
 
-func (f *memFence) Swap(_ context.Context, id string, old, new guard.Record) error {
+func (f *watchedFence) Confirm(ctx context.Context, n rediscluster.Node, t guard.Term, r guard.Record) error {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.r[id] != old {
-		return guard.ErrConflict
+	err := f.err
+	f.mu.Unlock()
+	if err != nil {
+		return err
 	}
-	f.r[id] = new
-	return nil
+	return f.ClusterFence.Confirm(ctx, n, t, r)
 }
 
-func (f *memFence) Sever(context.Context, guard.Term) error { return nil }
-
-func (f *memFence) Confirm(_ context.Context, _ rediscluster.Node, t guard.Term, r guard.Record) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.err != nil {
-		return f.err
-	}
-	if f.r[t.Election] != r {
-		return guard.ErrConflict
-	}
-	return nil
-}
-
-func newClusterRig(t testing.TB, nodes []*servers.Process, config func(*resp.ClusterConfig)) *clusterRig {
+func newClusterRig(t testing.TB, nodes *servers.RedisCluster, config func(*resp.ClusterConfig)) *clusterRig {
 	t.Helper()
-	r := &clusterRig{rig: &rig{election: testenv.Name(t, "e"), elections: memory.New(), log: new(testenv.Buffer)}, nodes: nodes,
-		fence: &memFence{r: make(map[string]guard.Record)}}
+	r := &clusterRig{rig: &rig{election: testenv.Name(t, "e"), elections: memory.New(), log: new(testenv.Buffer)}, nodes: nodes}
 	log := slog.New(slog.NewTextHandler(r.log, nil))
-	r.top = rediscluster.New(rediscluster.Options{
-		Seeds: []string{nodes[0].Addr, nodes[1].Addr}, Every: 200 * time.Millisecond,
+	r.fence = &watchedFence{ClusterFence: redisfence.NewCluster(rediscluster.Options{
+		Seeds: []string{nodes.Primaries[0].Addr, nodes.Primaries[1].Addr}, Every: 200 * time.Millisecond,
 		Redis: redis.Options{Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return fromProxy(ctx, addr) }},
-	})
+	}, redisfence.ClusterOptions{Log: log})}
+	r.top = r.fence.Topology()
 	g := guard.New(r.elections, r.fence, guard.Config{ValidateEvery: 100 * time.Millisecond, Log: log})
-	for range 2 * len(nodes) {
+	var ports []int
+	for range 2 * len(nodes.Primaries) {
 		p, err := servers.FreePort()
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.ports = append(r.ports, p)
+		ports = append(ports, p)
 	}
 	c := resp.ClusterConfig{
 		Config:   resp.Config{Upstream: "the cluster", Guard: g, Election: r.election, Log: log},
 		Fence:    r.fence,
 		Topology: r.top,
 		DialNode: fromProxy,
-		Ports:    r.ports,
+		Ports:    ports,
 		Listen: func(ctx context.Context, port int) (net.Listener, error) {
 			var lc net.ListenConfig
 			return lc.Listen(ctx, "tcp", "127.0.0.1:"+strconv.Itoa(port))
@@ -110,8 +97,6 @@ func newClusterRig(t testing.TB, nodes []*servers.Process, config func(*resp.Clu
 	}
 	r.addr = l.Addr().String()
 	ctx, stop := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = r.top.Run(ctx) })
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ctx, l) }()
 	t.Cleanup(func() {
@@ -119,32 +104,29 @@ func newClusterRig(t testing.TB, nodes []*servers.Process, config func(*resp.Clu
 		if err := <-served; err != nil {
 			t.Errorf("Serve: %v", err)
 		}
-		wg.Wait()
 		g.Close()
-		_ = r.top.Close()
+		_ = r.fence.Close()
 		if t.Failed() {
 			t.Logf("log:\n%s", r.log.String())
 		}
 	})
-	eventually(t, "every node is served", func() bool {
-		return strings.Count(r.log.String(), "serving a node of the cluster") >= len(nodes)
-	})
+	for _, n := range nodes.All() {
+		r.proxied(t, n.Addr)
+	}
 	return r
 }
 
 // startCluster starts three primaries.
-func startCluster(t testing.TB, program string, args ...string) []*servers.Process {
+func startCluster(t testing.TB, program string, args ...string) *servers.RedisCluster {
 	t.Helper()
 	// Redis 7.0 knows one loopback address only.
 	args = append([]string{"--protected-mode", "no"}, args...)
-	nodes, err := servers.StartRedisCluster(testenv.Context(t), servers.RedisOptions{Program: program, Args: args}, 3)
+	c, err := servers.StartRedisClusterWithReplicas(testenv.Context(t), servers.RedisOptions{Program: program, Args: args}, 3, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range nodes {
-		t.Cleanup(p.Stop)
-	}
-	return nodes
+	t.Cleanup(func() { servers.StopAll(c.All()) })
+	return c
 }
 
 // proxyHost is the address that the proxy connects to nodes from, and nobody else.
@@ -159,7 +141,7 @@ func fromProxy(ctx context.Context, addr string) (net.Conn, error) {
 func strangers(t testing.TB, addr string) (lines []string) {
 	t.Helper()
 	for line := range strings.Lines(direct(t, addr, "CLIENT", "LIST", "TYPE", "normal")) {
-		if !strings.Contains(line, " addr="+proxyHost+":") && !strings.Contains(line, " cmd=client|list ") && !strings.Contains(line, " cmd=client ") {
+		if !strings.Contains(line, " addr="+proxyHost+":") && !strings.Contains(line, " cmd=client|list ") && !strings.Contains(line, " cmd=restore-asking ") {
 			lines = append(lines, line)
 		}
 	}
@@ -177,21 +159,26 @@ func (r *clusterRig) client(t testing.TB, token election.Token) *redis.ClusterCl
 	return c
 }
 
-// proxied is the proxy's address of the node at addr.
-func (r *clusterRig) proxied(t testing.TB, addr string) string {
+// proxied is the proxy's address of the node at addr, which may have to be found first.
+func (r *clusterRig) proxied(t testing.TB, addr string) (at string) {
 	t.Helper()
-	n, ok := r.top.View().ByAddr(addr)
-	if !ok {
-		t.Fatalf("no node at %s", addr)
-	}
-	for line := range strings.Lines(r.log.String()) {
-		if strings.Contains(line, "serving a node") && strings.Contains(line, "node="+n.ID) {
-			_, port, _ := strings.Cut(strings.TrimSpace(line), "port=")
-			return net.JoinHostPort("127.0.0.1", port)
+	eventually(t, "the node at "+addr+" is served", func() bool {
+		n, ok := rediscluster.Node{}, false
+		if v := r.top.View(); v != nil {
+			n, ok = v.ByAddr(addr)
 		}
-	}
-	t.Fatalf("no port for %s", addr)
-	return ""
+		if !ok {
+			return false
+		}
+		for line := range strings.Lines(r.log.String()) {
+			if strings.Contains(line, "serving a node") && strings.Contains(line, "node="+n.ID) {
+				_, port, _ := strings.Cut(strings.TrimSpace(line), " port=")
+				at = net.JoinHostPort("127.0.0.1", port)
+			}
+		}
+		return at != ""
+	})
+	return at
 }
 
 // direct asks a node itself.

@@ -19,7 +19,7 @@ func both(t *testing.T, test func(t *testing.T, program string)) {
 func TestClusterLists(t *testing.T) {
 	both(t, func(t *testing.T, program string) {
 		r := newClusterRig(t, startCluster(t, program), nil)
-		for _, n := range r.nodes {
+		for _, n := range r.nodes.All() {
 			through, there := dial(t, r.proxied(t, n.Addr)), dial(t, n.Addr)
 			for _, protocol := range []string{"2", "3"} {
 				for _, w := range []*wire{through, there} {
@@ -27,7 +27,7 @@ func TestClusterLists(t *testing.T) {
 				}
 				for _, cmd := range []string{"CLUSTER SLOTS", "CLUSTER SHARDS", "CLUSTER REPLICAS " + strings.Repeat("0", 40), "CLUSTER MYID", "CLUSTER SLOTS x"} {
 					want := there.ask(cmd)
-					for _, other := range r.nodes {
+					for _, other := range r.nodes.All() {
 						to := r.proxied(t, other.Addr)
 						_, from, _ := strings.Cut(other.Addr, ":")
 						_, port, _ := strings.Cut(to, ":")
@@ -36,7 +36,7 @@ func TestClusterLists(t *testing.T) {
 					through.want(cmd, want)
 				}
 				got := through.ask("CLUSTER NODES")
-				for _, other := range r.nodes {
+				for _, other := range r.nodes.All() {
 					if strings.Contains(got, " "+other.Addr+"@") || !strings.Contains(got, " "+r.proxied(t, other.Addr)+"@") {
 						t.Errorf("CLUSTER NODES tells %s:\n%s", other.Addr, got)
 					}
@@ -57,7 +57,7 @@ func TestClusterClientStaysOnTheProxy(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for _, n := range r.nodes {
+		for _, n := range r.nodes.All() {
 			if s := strangers(t, n.Addr); len(s) > 0 {
 				t.Errorf("%s has clients that are not the proxy's: %q", n.Addr, s)
 			}

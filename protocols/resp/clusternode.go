@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -86,6 +87,31 @@ func (n *node) leave() {
 	n.gone = true
 	for _, end := range n.sessions {
 		end()
+	}
+}
+
+// settling is how long a bind waits for a cluster that is about to change: a node that was
+// just promoted is a primary before its slots are known to be its own.
+const settling = time.Second
+
+// confirmSoon is confirm, once more each time that the cluster changes meanwhile.
+func (n *node) confirmSoon(ctx context.Context, p *guard.Permit) (confirmation, error) {
+	limit := time.NewTimer(settling)
+	defer limit.Stop()
+	for {
+		changed := n.cluster.c.Topology.Changed()
+		is, err := n.confirm(ctx, p)
+		if err == nil {
+			return is, nil
+		}
+		n.cluster.c.Topology.Suspect()
+		select {
+		case <-changed:
+		case <-limit.C:
+			return is, err
+		case <-ctx.Done():
+			return is, err
+		}
 	}
 }
 

@@ -66,6 +66,13 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 // session serves one client: connect upstream, then pump.
 func (s *Server) session(ctx context.Context, client net.Conn) {
 	at, table, upstream, err := s.reach(ctx)
+	if err != nil && s.node != nil {
+		// As if the node itself refused: a word would keep the client from asking others.
+		s.c.Log.Debug("no session: the node cannot be reached", "node", s.node.id, "upstream", s.c.Upstream, "error", err)
+		s.tables.suspectIt()
+		s.node.cluster.c.Topology.Suspect()
+		return
+	}
 	if err != nil {
 		s.c.Log.Warn("no session: the upstream server cannot be reached", "upstream", s.c.Upstream, "error", err)
 		s.tables.suspectIt()

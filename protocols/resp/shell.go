@@ -291,7 +291,7 @@ func (x *session) confirm(ctx context.Context) confirmation {
 	}
 	ctx, cancel := context.WithTimeout(ctx, x.server.c.BindTimeout)
 	defer cancel()
-	is, err := x.server.node.confirm(ctx, p)
+	is, err := x.server.node.confirmSoon(ctx, p)
 	if err != nil {
 		x.server.c.Log.Warn("session not bound: the fence on the cluster's nodes cannot be looked at", "client", x.client.RemoteAddr().String(), "node", x.server.c.Upstream, "error", err)
 	}
