@@ -143,7 +143,8 @@ func isPostgres(s config.Secret) bool {
 
 // userOf is the user name of a URL, where it can stand in a command line.
 func userOf(s config.Secret, otherwise string) string {
-	u, err := url.Parse(s.Reveal())
+	first, _, _ := strings.Cut(s.Reveal(), ",") // of several servers
+	u, err := url.Parse(first)
 	if err != nil || u.User.Username() == "" {
 		return otherwise
 	}

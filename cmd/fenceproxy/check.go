@@ -191,6 +191,17 @@ func (c *checkCmd) fence(ctx context.Context, l *config.Listener, r *checkReport
 		if err != nil {
 			return // reported with the certificates
 		}
+		if l.Group == config.Cluster {
+			cf, err := openClusterFence(ctx, l, up, slog.New(slog.DiscardHandler))
+			if err != nil {
+				r.fail("", "%v", err)
+				return
+			}
+			defer cf.Close()
+			c.clusterNodes(ctx, l, cf, r)
+			c.problems(ctx, l, cf, r)
+			return
+		}
 		rf, err := openRedisFence(ctx, l, up, slog.New(slog.DiscardHandler))
 		if err != nil {
 			r.fail("", "%v", err)
@@ -200,6 +211,11 @@ func (c *checkCmd) fence(ctx context.Context, l *config.Listener, r *checkReport
 		f = rf
 		c.primary(ctx, l, rf, r)
 	}
+	c.problems(ctx, l, f, r)
+}
+
+// problems reports what would keep a fence from working.
+func (c *checkCmd) problems(ctx context.Context, l *config.Listener, f fence, r *checkReport) {
 	ctx, cancel := context.WithTimeout(ctx, 2*c.Timeout)
 	defer cancel()
 	if err := askControl(ctx, l); err != nil {

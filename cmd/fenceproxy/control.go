@@ -36,6 +36,14 @@ func askControl(ctx context.Context, l *config.Listener) error {
 	if err != nil {
 		return err
 	}
+	if l.Group == config.Cluster {
+		f, err := openClusterFence(ctx, l, up, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		return f.Topology().Refresh(ctx)
+	}
 	f, err := openRedisFence(ctx, l, up, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
@@ -66,5 +74,8 @@ func controlAdvice(l *config.Listener, p guard.Problem) (fix string, rules bool)
 
 // aclCommand gives the control user of a listener its rights.
 func aclCommand(l *config.Listener) string {
+	if l.Group == config.Cluster {
+		return fmt.Sprintf("ACL SETUSER %s %s", userOf(l.Control, "fenceproxy on >PASSWORD"), redisfence.ClusterRules)
+	}
 	return fmt.Sprintf("ACL SETUSER %s %s", userOf(l.Control, "fenceproxy on >PASSWORD"), redisfence.Rules)
 }

@@ -115,37 +115,15 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 			return nil, fmt.Errorf("%v: listener %s: %w", l.Pos, l.Name, err)
 		}
 	case config.Redis, config.Valkey:
-		f, err := openRedisFence(ctx, l, up, p.log)
+		c := respConfig(cfg, l, down, up)
+		c.Log = p.log
+		if l.Group == config.Cluster {
+			p.wire, err = p.cluster(ctx, c, up, newGuard)
+		} else {
+			p.wire, err = p.redis(ctx, c, up, newGuard)
+		}
 		if err != nil {
 			return nil, err
-		}
-		p.ends = append(p.ends, func() { _ = f.Close() })
-		p.wire, err = resp.New(resp.Config{
-			Upstream:  l.Upstream,
-			Dial:      dialRedis(l, f, up),
-			Guard:     newGuard(f),
-			Control:   f,
-			Election:  l.Election,
-			Elections: l.Elections,
-			FenceDB:   f.DB(),
-			MaxConns:  l.MaxConns,
-			Drain:     cfg.Drain,
-			Log:       p.log,
-
-			TLS:            down,
-			UpstreamTLS:    up,
-			ProxyProtocol:  l.ProxyProtocol,
-			KeepAlive:      l.KeepAlive,
-			MaxPending:     l.Limits.Pending,
-			MaxPerAddress:  l.Limits.PerAddress,
-			Buffer:         l.Limits.Buffer,
-			StartupTimeout: l.Timeouts.Startup,
-			DialTimeout:    l.Timeouts.Connect,
-			AdmitTimeout:   l.Timeouts.Admit,
-			IdleTimeout:    l.Timeouts.Idle,
-		})
-		if err != nil {
-			return nil, fmt.Errorf("%v: listener %s: %w", l.Pos, l.Name, err)
 		}
 	}
 	if p.listener, err = listen(ctx, l); err != nil {
@@ -153,6 +131,44 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 	}
 	p.ends = append(p.ends, func() { _ = p.listener.Close() })
 	return p, nil
+}
+
+// respConfig is what all listeners for Redis or Valkey have in common.
+func respConfig(cfg *config.Config, l *config.Listener, down *tlsconf.Server, up *tlsconf.Client) resp.Config {
+	return resp.Config{
+		Upstream:       l.Upstream,
+		Election:       l.Election,
+		Elections:      l.Elections,
+		MaxConns:       l.MaxConns,
+		Drain:          cfg.Drain,
+		TLS:            down,
+		UpstreamTLS:    up,
+		ProxyProtocol:  l.ProxyProtocol,
+		KeepAlive:      l.KeepAlive,
+		MaxPending:     l.Limits.Pending,
+		MaxPerAddress:  l.Limits.PerAddress,
+		Buffer:         l.Limits.Buffer,
+		StartupTimeout: l.Timeouts.Startup,
+		DialTimeout:    l.Timeouts.Connect,
+		AdmitTimeout:   l.Timeouts.Admit,
+		IdleTimeout:    l.Timeouts.Idle,
+	}
+}
+
+// redis makes the wire in front of one server, or of a primary that sentinels name.
+func (p *proxy) redis(ctx context.Context, c resp.Config, up *tlsconf.Client, newGuard func(fence) *guard.Guard) (wire, error) {
+	f, err := openRedisFence(ctx, p.Listener, up, p.log)
+	if err != nil {
+		return nil, err
+	}
+	p.ends = append(p.ends, func() { _ = f.Close() })
+	c.Dial, c.Control, c.FenceDB = dialRedis(p.Listener, f, up), f, f.DB()
+	c.Guard = newGuard(f)
+	s, err := resp.New(c)
+	if err != nil {
+		return nil, fmt.Errorf("%v: listener %s: %w", p.Pos, p.Name, err)
+	}
+	return s, nil
 }
 
 // A pgAdmitter admits for the elections that its listener serves.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
 )
 
 // ClusterOptions say where clients find the nodes of a cluster.
@@ -20,8 +22,9 @@ type ClusterOptions struct {
 // maxClusterPorts is more nodes than a cluster has.
 const maxClusterPorts = 1000
 
-// cluster reads where clients find the nodes of a cluster.
-func (r *reader) cluster(o *object, l *Listener) {
+// cluster reads where clients find the nodes of a cluster. The control connection was read
+// from the field from.
+func (r *reader) cluster(o *object, from *field, control string, l *Listener) {
 	f := o.take("cluster")
 	switch {
 	case f == nil && l.Group == Cluster:
@@ -31,6 +34,14 @@ func (r *reader) cluster(o *object, l *Listener) {
 		return
 	case l.Group != Cluster && l.Upstream != "":
 		f.mistake("is for an upstream that is a cluster: redis+cluster://…")
+	}
+	if l.Group == Cluster {
+		if from != nil && l.UpstreamTLS != nil && hasTLS(control) != (l.UpstreamTLS.Mode != tlsconf.Disable) {
+			from.mistake("and upstream_tls must both be with TLS (rediss+cluster://), or both without: the nodes tell the addresses of the one or of the other")
+		}
+		if isSocket(l.Listen) {
+			f.mistake("needs listen to be host:port: the ports of the nodes are opened on that host")
+		}
 	}
 	in := f.object()
 	if f := in.need("ports", "a port for each node, for instance 7001-7016"); f != nil {
@@ -49,6 +60,11 @@ func (r *reader) cluster(o *object, l *Listener) {
 		}
 	}
 	in.close()
+}
+
+func hasTLS(url string) bool {
+	scheme, _, _ := strings.Cut(strings.ToLower(url), "+")
+	return scheme == "rediss" || scheme == "valkeys"
 }
 
 // ports reads f as a range of ports, or a list of ranges and ports.

@@ -35,6 +35,9 @@ func TestClusterOptions(t *testing.T) {
 		"many":       {cluster, ":6380", "{ports: 1-65535}", nil, "", "7:15: listeners[0].cluster.ports: has more than 1000 ports"},
 		"own port":   {cluster, ":7001", "{ports: 7001-7003}", nil, "", "7:15: listeners[0].cluster.ports: 7001 is the listener's own port"},
 		"with port":  {cluster, ":6380", "{ports: 7001, announce: '[::1]:1'}", nil, "", "7:28: listeners[0].cluster.announce: \"[::1]:1\" is no host name"},
+		"a socket":   {cluster, "/run/s", "{ports: 7001}", nil, "", "7:5: listeners[0].cluster: needs listen to be host:port"},
+		"TLS":        {cluster, ":6380", "{ports: 7001}\n    upstream_tls: {mode: require}", nil, "", "6:5: listeners[0].control: and upstream_tls must both be with TLS"},
+		"nodes":      {cluster, ":6380", "{ports: 7001}\n    nodes: [a:1]", nil, "", "8:5: listeners[0].nodes: is not for a cluster"},
 		"no cluster": {"redis+sentinel://n?master_name=m", ":6380", "{ports: 7001}", nil, "", "7:5: listeners[0].cluster: is for an upstream that is a cluster"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -130,9 +130,9 @@ func (r *reader) listener(o *object, others []Listener) Listener {
 		}
 		l.Control = NewSecret(control)
 	}
-	r.cluster(o, &l)
 	r.elections(o, &l)
 	r.encryption(o, &l)
+	r.cluster(o, from, control, &l)
 	r.scram(o, &l)
 	r.limits(o, &l)
 	if f := o.take("max_conns"); f != nil {
@@ -141,6 +141,9 @@ func (r *reader) listener(o *object, others []Listener) Listener {
 	if f := o.take("nodes"); f != nil {
 		if l.Protocol == Postgres {
 			f.mistake("is for redis and valkey only")
+		}
+		if l.Group == Cluster {
+			f.mistake("is not for a cluster, whose nodes are all swept")
 		}
 		for _, n := range f.list() {
 			l.Nodes = append(l.Nodes, n.address(false))
