@@ -10,7 +10,8 @@
 //
 // It does not promise that a write whose reply had not come when the session ended was
 // not applied. It does not keep scripts of the leader's from writing a fence's key that
-// they make up themselves, and it does not follow Cluster redirections.
+// they make up themselves, and it follows no redirections of a cluster for its clients: it
+// tells them the proxy's addresses (Cluster).
 //
 // A session is a core, which is pure, in a shell of two pumps, one a direction: the
 // client's pump alone writes upstream, the server's pump alone writes to the client.
