@@ -24,9 +24,9 @@ type redisResource struct {
 	f            *redisfence.Fence
 }
 
-func newRedisResource(t *testing.T, ctx context.Context) *redisResource {
+func newRedisResource(t *testing.T, ctx context.Context, args ...string) *redisResource {
 	t.Helper()
-	r := &redisResource{server: testenv.Redis(t), node: testenv.Redis(t)}
+	r := &redisResource{server: testenv.Redis(t, args...), node: testenv.Redis(t)}
 	r.direct = redis.NewClient(&redis.Options{Addr: r.server.Addr})
 	t.Cleanup(func() { _ = r.direct.Close() })
 	f, err := redisfence.Open(ctx, "redis://"+r.server.Addr, redisfence.Options{})
