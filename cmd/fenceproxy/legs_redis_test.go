@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -153,5 +154,73 @@ func TestCheckOfRedisTLS(t *testing.T) {
 				t.Errorf("%s: no %q in\n%s", name, want, r.out)
 			}
 		}
+	}
+}
+
+// TestServeClusterWithTLS: in front of a cluster, TLS is on every leg: to clients, on each
+// node's port too, to the nodes, and on the control connections.
+func TestServeClusterWithTLS(t *testing.T) {
+	ca := testenv.NewAuthority(t)
+	server, proxy := ca.Issue("redis", []string{"127.0.0.1"}, nil), ca.Issue("proxy", []string{"127.0.0.1"}, nil)
+	secure, nodePort := freeAddr(t), freeAddr(t)
+	_, port, _ := net.SplitHostPort(secure)
+	_, nodes, _ := net.SplitHostPort(nodePort)
+	bus, err := servers.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := testenv.Redis(t, "--cluster-enabled", "yes", "--cluster-port", fmt.Sprint(bus), "--tls-cluster", "yes", "--tls-port", port,
+		"--tls-cert-file", server.Cert, "--tls-key-file", server.Key, "--tls-ca-cert-file", ca.CA)
+	ctx := testenv.Context(t)
+	admin := redis.NewClient(&redis.Options{Addr: p.Addr})
+	defer admin.Close()
+	if err := admin.ClusterAddSlotsRange(ctx, 0, 16383).Err(); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "the cluster is up", func() bool {
+		info, err := admin.ClusterInfo(ctx).Result()
+		return err == nil && strings.Contains(info, "cluster_state:ok")
+	})
+	elections := testenv.Redis(t)
+	id, addr := testenv.Name(t, "serve"), freeAddr(t)
+	file := configFile(t, `elections: {backend: "redis://%s"}
+listeners:
+  - name: cache
+    protocol: redis
+    listen: "%s"
+    upstream: "redis+cluster://%[3]s"
+    control: "rediss+cluster://%[3]s"
+    election: %[4]s
+    cluster: {ports: [%[5]s]}
+    tls: {cert: %[6]s, key: %[7]s, client_ca: %[8]s}
+    upstream_tls: {mode: verify-full, ca: %[8]s, cert: %[6]s, key: %[7]s}
+`, elections.Addr, addr, secure, id, nodes, proxy.Cert, proxy.Key, ca.CA)
+	if r := command(t, "", "check", "-c", file); r.code != exitOK || !strings.Contains(r.out, "node "+secure+" answers as redis: a primary with 16384 slots, TLS 1.3") {
+		t.Fatalf("%+v", r)
+	}
+	serve(t, file, addr)
+	got, _ := keys(t, command(t, "", "election", "acquire", id, "--backend", "redis://"+elections.Addr, "--json").out)
+	pool := x509.NewCertPool()
+	pool.AddCert(ca.Cert)
+	own, err := tls.LoadX509KeyPair(proxy.Cert, proxy.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{own}, MinVersion: tls.VersionTLS12}
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}, TLSConfig: conf, Username: ";token=" + got["token"].(string), Password: "x"})
+	defer client.Close()
+	if err := client.Set(ctx, "k", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if slots := client.Do(ctx, "CLUSTER", "SLOTS").String(); !strings.Contains(slots, "[127.0.0.1 "+nodes+" ") || strings.Contains(slots, port) {
+		t.Error(slots)
+	}
+	conn, err := tls.Dial("tcp", nodePort, &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if b, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(b), "-NOPERM this listener takes clients with a certificate only") {
+		t.Errorf("without a certificate: %q, %v", b, err)
 	}
 }

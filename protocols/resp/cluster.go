@@ -291,9 +291,34 @@ func (k *Cluster) refresh(ctx context.Context) {
 
 // reach connects to any primary, those that are not known to have failed first.
 func (k *Cluster) reach(ctx context.Context) (*Server, *table, net.Conn, error) {
+	primaries := k.primaries()
+	if len(primaries) == 0 { // the proxy may have only just begun
+		asking, cancel := context.WithTimeout(ctx, k.c.DialTimeout)
+		k.refresh(asking)
+		cancel()
+		primaries = k.primaries()
+	}
+	err := errNoNode
+	for _, n := range primaries {
+		t, c, failure := n.server.open(ctx)
+		if failure == nil {
+			return n.server, t, c, nil
+		}
+		err = failure
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	k.c.Topology.Suspect()
+	return nil, nil, nil, err
+}
+
+// primaries are those that are served, in random order, those that are known to have failed
+// or to have no slots last.
+func (k *Cluster) primaries() []*node {
 	view := k.c.Topology.View()
 	if view == nil {
-		return nil, nil, nil, errNoNode
+		return nil
 	}
 	var good, bad []*node
 	for _, n := range view.Nodes() {
@@ -308,19 +333,7 @@ func (k *Cluster) reach(ctx context.Context) (*Server, *table, net.Conn, error) 
 	}
 	//nolint:gosec // to spread load, not to hide
 	rand.Shuffle(len(good), func(i, j int) { good[i], good[j] = good[j], good[i] })
-	err := errNoNode
-	for _, n := range append(good, bad...) {
-		t, c, failure := n.server.open(ctx)
-		if failure == nil {
-			return n.server, t, c, nil
-		}
-		err = failure
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	k.c.Topology.Suspect()
-	return nil, nil, nil, err
+	return append(good, bad...)
 }
 
 // host is what a client is told as every node's host.

@@ -75,7 +75,7 @@ func trusting(ca *testenv.Authority) *tls.Config {
 // cli runs redis-cli.
 func cli(t *testing.T, args ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(testenv.Context(t), "redis-cli", args...)
+	cmd := exec.CommandContext(testenv.Context(t), testenv.Tool(t, "redis-cli"), args...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Logf("redis-cli %s: %v", args, err)
