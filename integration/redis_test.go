@@ -2,7 +2,11 @@ package integration
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
@@ -14,13 +18,15 @@ import (
 	"github.com/fenceproxy/fenceproxy/election/memory"
 	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/guard/redisfence"
+	"github.com/fenceproxy/fenceproxy/internal/servers"
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
 	"github.com/fenceproxy/fenceproxy/protocols/resp"
+	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
 )
 
 // redisProxy serves a proxy of its own guard and control connections, in this process,
-// and returns its address. wrap may weaken its fence.
-func redisProxy(t *testing.T, ctx context.Context, server string, b election.Backend, wrap func(guard.Fence) guard.Fence) string {
+// and returns its address. wrap may weaken its fence, and the others change its configuration.
+func redisProxy(t *testing.T, ctx context.Context, server string, b election.Backend, wrap func(guard.Fence) guard.Fence, change ...func(*resp.Config)) string {
 	t.Helper()
 	f, err := redisfence.Open(ctx, "redis://"+server, redisfence.Options{})
 	if err != nil {
@@ -32,7 +38,11 @@ func redisProxy(t *testing.T, ctx context.Context, server string, b election.Bac
 		fence = wrap(f)
 	}
 	g := guard.New(b, fence, guard.Config{})
-	srv, err := resp.New(resp.Config{Upstream: server, Guard: g, Control: control, Log: testLogger(t)})
+	c := resp.Config{Upstream: server, Guard: g, Control: control, Log: testLogger(t)}
+	for _, f := range change {
+		f(&c)
+	}
+	srv, err := resp.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,6 +71,7 @@ func dialRedis(addr string, protocol int, bind *guard.Credential) *redis.Client 
 // cnt:n, or an element to dst:n.
 type redisRaced struct {
 	proxies [2]string
+	tls     [2]*tls.Config // how clients connect to each
 	direct  *redis.Client
 
 	mu      sync.Mutex
@@ -110,8 +121,19 @@ var redisWays = []struct {
 
 func (r *redisRaced) ways() int { return len(redisWays) }
 
+func (r *redisRaced) dial(proxy, protocol int, c *guard.Credential) *redis.Client {
+	cl := dialRedis(r.proxies[proxy], protocol, c)
+	if r.tls[proxy] == nil {
+		return cl
+	}
+	o := *cl.Options()
+	_ = cl.Close()
+	o.TLSConfig, o.Dialer = r.tls[proxy], nil
+	return redis.NewClient(&o)
+}
+
 func (r *redisRaced) flood(ctx context.Context, c guard.Credential, n int64, proxy, way int) {
-	cl := dialRedis(r.proxies[proxy], 2+way%2, &c)
+	cl := r.dial(proxy, 2+way%2, &c)
 	defer cl.Close()
 	defer context.AfterFunc(ctx, func() { _ = cl.Close() })() // a blocked command heeds no context
 	for ctx.Err() == nil {
@@ -138,7 +160,7 @@ func (r *redisRaced) lower(n int64) (args []any) {
 }
 
 func (r *redisRaced) first(ctx context.Context, c guard.Credential, n int64, proxy int) error {
-	cl := dialRedis(r.proxies[proxy], 3, &c)
+	cl := r.dial(proxy, 3, &c)
 	defer cl.Close()
 	if err := cl.Eval(ctx, sum+"redis.call('SET', KEYS[1], s) return s", []string{fmt.Sprint("first:", n)}, r.lower(n)...).Err(); err != nil {
 		return err
@@ -166,6 +188,11 @@ func redisRace(t *testing.T, takeovers int, wrap func(guard.Fence) guard.Fence) 
 	ctx := testenv.Context(t)
 	server := testenv.Redis(t).Addr
 	b := memory.New()
+	r := &redisRaced{proxies: [2]string{redisProxy(t, ctx, server, b, wrap), redisProxy(t, ctx, server, b, wrap)}}
+	return r.race(t, ctx, server, b, takeovers)
+}
+
+func (r *redisRaced) race(t *testing.T, ctx context.Context, server string, b election.Backend, takeovers int) int {
 	direct := redis.NewClient(&redis.Options{Addr: server})
 	defer direct.Close()
 	feed, stop := context.WithCancel(ctx)
@@ -184,8 +211,7 @@ func redisRace(t *testing.T, takeovers int, wrap func(guard.Fence) guard.Fence) 
 			}
 		}
 	})
-	r := &redisRaced{direct: direct, proxies: [2]string{
-		redisProxy(t, ctx, server, b, wrap), redisProxy(t, ctx, server, b, wrap)}}
+	r.direct = direct
 	return race(t, ctx, b, "orders", r, takeovers)
 }
 
@@ -193,6 +219,45 @@ func redisRace(t *testing.T, takeovers int, wrap func(guard.Fence) guard.Fence) 
 // way it is written and through whichever of two proxies.
 func TestRedisNoLateWrites(t *testing.T) {
 	if late := redisRace(t, rounds(), nil); late != 0 {
+		t.Errorf("%d late writes", late)
+	}
+}
+
+// Nor by TLS on both legs of one proxy, and by the server's Unix socket of the other.
+func TestRedisNoLateWritesOnAnyLeg(t *testing.T) {
+	ctx := testenv.Context(t)
+	ca := testenv.NewAuthority(t)
+	cert := ca.Issue("both", []string{"127.0.0.1"}, nil)
+	dir, err := servers.NewDir("sockets")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	port, err := servers.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(dir, "redis.sock")
+	server := testenv.Redis(t, "--tls-port", strconv.Itoa(port), "--tls-cert-file", cert.Cert, "--tls-key-file", cert.Key, "--tls-ca-cert-file", ca.CA,
+		"--tls-auth-clients", "no", "--unixsocket", socket, "--unixsocketperm", "777").Addr
+	down, err := tlsconf.OpenServer(tlsconf.ServerOptions{Cert: cert.Cert, Key: cert.Key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	up, err := tlsconf.OpenClient(tlsconf.ClientOptions{Mode: tlsconf.VerifyFull, CA: ca.CA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(ca.Cert)
+	b := memory.New()
+	r := &redisRaced{tls: [2]*tls.Config{{RootCAs: pool, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12}}, proxies: [2]string{
+		redisProxy(t, ctx, server, b, nil, func(c *resp.Config) {
+			c.Upstream, c.UpstreamTLS, c.TLS = fmt.Sprintf("127.0.0.1:%d", port), up, down
+		}),
+		redisProxy(t, ctx, server, b, nil, func(c *resp.Config) { c.Upstream = socket }),
+	}}
+	if late := r.race(t, ctx, server, b, rounds()); late != 0 {
 		t.Errorf("%d late writes", late)
 	}
 }
