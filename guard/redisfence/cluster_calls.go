@@ -79,7 +79,11 @@ func (f *ClusterFence) do(ctx context.Context, key string, a again, args ...any)
 			f.top.Suspect()
 			addr, asking = "", false
 		}
-		if time.Since(start) > nodeTimeout || wait && pause(ctx) != nil || ctx.Err() != nil {
+		if wait && pause(ctx) != nil || ctx.Err() != nil {
+			cmd.SetErr(fmt.Errorf("%w: %w", context.Cause(ctx), err))
+			return cmd
+		}
+		if time.Since(start) > nodeTimeout {
 			return cmd
 		}
 	}
