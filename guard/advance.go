@@ -68,6 +68,9 @@ func (k *keeper) advance(ctx context.Context) (Record, *Refusal) {
 			return Record{}, refusal
 		}
 		if refusal := k.sever(ctx, t); refusal != nil {
+			if errors.Is(refusal.cause(), ErrConflict) {
+				continue
+			}
 			return Record{}, refusal
 		}
 		severed := rec

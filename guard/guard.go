@@ -96,6 +96,7 @@ type Fence interface {
 	// of the resource, and returns only when the resource itself says that they are
 	// gone. It verifies first that it has the rights to see and to end them all, and
 	// fails if it has not. A connection bound to a higher number is left alone and
-	// makes it fail with *BoundAboveError.
+	// makes it fail with *BoundAboveError. A fence that keeps more than the connections'
+	// bounds may also return ErrConflict where the record is not the term's.
 	Sever(ctx context.Context, t Term) error
 }

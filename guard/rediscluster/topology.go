@@ -179,9 +179,9 @@ func (t *Topology) Client(addr string) *redis.Client {
 // Calls at the same time share one round of questions.
 func (t *Topology) Refresh(ctx context.Context) error { return t.RefreshWith(ctx) }
 
-// RefreshWith is Refresh that asks nodes at more addresses too, which may be known to
-// nobody.
-func (t *Topology) RefreshWith(ctx context.Context, more ...string) error {
+// RefreshWith is Refresh that asks more nodes too, of which only ID and Addr count: nobody
+// else may list them.
+func (t *Topology) RefreshWith(ctx context.Context, more ...Node) error {
 	t.mu.Lock()
 	before := t.started
 	t.mu.Unlock()
@@ -214,49 +214,76 @@ func (t *Topology) RefreshWith(ctx context.Context, more ...string) error {
 }
 
 // look is one round of questions.
-func (t *Topology) look(ctx context.Context, more []string) (*View, error) {
-	addrs := append(slices.Clone(more), t.o.Seeds...)
+//
+// INVARIANT: what answers is believed only if it is the node that it was taken for: an
+// address may have come to belong to another cluster. Of the seeds no id is known; they
+// are asked where no other node is known that answers.
+func (t *Topology) look(ctx context.Context, more []Node) (*View, error) {
+	nodes := more
 	if v := t.View(); v != nil {
-		for _, n := range v.Nodes() {
-			addrs = append(addrs, n.Addr)
+		nodes = append(slices.Clone(v.Nodes()), more...)
+	}
+	r := &round{t: t, asked: make(map[who]bool)}
+	err := r.all(ctx, nodes)
+	if err == nil && len(r.answers) == 0 {
+		var seeds []Node
+		for _, s := range t.o.Seeds {
+			seeds = append(seeds, Node{Addr: s})
+		}
+		err = r.all(ctx, seeds)
+	}
+	if err == nil && len(r.answers) == 0 {
+		if err = context.Cause(ctx); err == nil {
+			err = fmt.Errorf("%w: %w", ErrNoNode, r.failure)
 		}
 	}
-	var (
-		answers [][]said
-		failure error
-	)
-	asked := map[string]bool{"": true}
-	for len(addrs) > 0 {
-		var wave []string
-		for _, a := range addrs {
-			if !asked[a] {
-				asked[a] = true
-				wave = append(wave, a)
+	if err != nil {
+		return nil, err
+	}
+	return merge(r.answers), nil
+}
+
+// A round asks each node once.
+type round struct {
+	t       *Topology
+	asked   map[who]bool
+	answers [][]said
+	failure error
+}
+
+// all asks nodes, and those that they know.
+func (r *round) all(ctx context.Context, nodes []Node) error {
+	for len(nodes) > 0 {
+		var wave []who
+		for _, n := range nodes {
+			w := who{n.ID, n.Addr}
+			if w.addr != "" && !r.asked[w] && !r.asked[who{"", w.addr}] {
+				r.asked[w] = true
+				wave = append(wave, w)
 			}
 		}
-		if len(asked) > 2*maxNodes {
-			return nil, fmt.Errorf("there are more than %d nodes", maxNodes)
+		if len(r.asked) > 2*maxNodes {
+			return fmt.Errorf("%w: there are more than %d", ErrNoNode, maxNodes)
 		}
-		addrs = nil
-		for _, r := range t.ask(ctx, wave) {
-			if r.err != nil {
-				failure = r.err
+		nodes = nil
+		for _, a := range r.t.ask(ctx, wave) {
+			if a.err != nil {
+				r.failure = a.err
 				continue
 			}
-			answers = append(answers, r.said)
-			for _, s := range r.said {
-				addrs = append(addrs, s.Addr)
+			r.answers = append(r.answers, a.said)
+			for _, s := range a.said {
+				nodes = append(nodes, s.Node)
 			}
 		}
 	}
-	if len(answers) == 0 {
-		if err := context.Cause(ctx); err != nil {
-			return nil, err
-		}
-		return nil, fmt.Errorf("%w: %w", ErrNoNode, failure)
-	}
-	return merge(answers), nil
+	return nil
 }
+
+// who is a node to be asked; of one without an id any answer will do.
+type who struct{ id, addr string }
+
+var errAnother = errors.New("it is another node than it was")
 
 type answer struct {
 	said []said
@@ -264,23 +291,26 @@ type answer struct {
 }
 
 // ask asks nodes what they know of all.
-func (t *Topology) ask(ctx context.Context, addrs []string) []answer {
-	answers := make([]answer, len(addrs))
+func (t *Topology) ask(ctx context.Context, nodes []who) []answer {
+	answers := make([]answer, len(nodes))
 	var wg sync.WaitGroup
 	free := make(chan struct{}, atOnce)
-	for i, addr := range addrs {
+	for i, n := range nodes {
 		free <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-free }()
 			ctx, cancel := context.WithTimeout(ctx, t.o.NodeTimeout)
 			defer cancel()
-			text, err := t.Client(addr).ClusterNodes(ctx).Result()
+			text, err := t.Client(n.addr).ClusterNodes(ctx).Result()
 			if err == nil {
-				host, _, _ := net.SplitHostPort(addr)
+				host, _, _ := net.SplitHostPort(n.addr)
 				answers[i].said, err = parseNodes(text, host)
 			}
+			if err == nil && n.id != "" && !slices.ContainsFunc(answers[i].said, func(s said) bool { return s.myself && s.ID == n.id }) {
+				err = errAnother
+			}
 			if err != nil {
-				answers[i].err = fmt.Errorf("%s: %w", addr, err)
+				answers[i].err = fmt.Errorf("%s: %w", n.addr, err)
 			}
 		})
 	}

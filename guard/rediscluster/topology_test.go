@@ -3,12 +3,14 @@ package rediscluster_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fenceproxy/fenceproxy/guard/rediscluster"
+	"github.com/fenceproxy/fenceproxy/internal/servers"
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
 )
 
@@ -86,6 +88,29 @@ func TestTopologyFollowsTheCluster(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// What answers at an address is believed only if it is the node that was there.
+func TestAddressOfAnotherClusterIsNotBelieved(t *testing.T) {
+	ctx := testenv.Context(t)
+	ours, other := testenv.Redis(t, "--cluster-enabled", "yes"), testenv.Redis(t, "--cluster-enabled", "yes")
+	id, err := servers.RedisNodeID(ctx, other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	top := rediscluster.New(rediscluster.Options{Seeds: []string{ours.Addr}})
+	defer top.Close()
+	for _, c := range []struct {
+		id   string
+		want int
+	}{{strings.Repeat("0", 40), 1}, {id, 2}} {
+		if err := top.RefreshWith(ctx, rediscluster.Node{ID: c.id, Addr: other.Addr}); err != nil {
+			t.Fatal(err)
+		}
+		if got := top.View().Nodes(); len(got) != c.want {
+			t.Errorf("%s: %+v", c.id, got)
+		}
 	}
 }
 

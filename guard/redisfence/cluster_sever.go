@@ -68,11 +68,7 @@ func (x *severing) round(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	addrs := make([]string, len(m.nodes))
-	for i, n := range m.nodes {
-		addrs[i] = n.Addr
-	}
-	if err := x.f.top.RefreshWith(ctx, addrs...); err != nil {
+	if err := x.f.top.RefreshWith(ctx, m.nodes...); err != nil {
 		return false, err
 	}
 	v := x.f.top.View()
@@ -212,10 +208,12 @@ func (f *ClusterFence) sweepNode(ctx context.Context, n rediscluster.Node, t gua
 	}); err != nil {
 		return failed("asking who it is", err)
 	}
+	err := sweep(ctx, c, t, failed)
 	if id != n.ID {
+		// It may be the same server under another id, which it got by CLUSTER RESET.
 		return failed("asking who it is", errOther)
 	}
-	return sweep(ctx, c, t, failed)
+	return err
 }
 
 var (
