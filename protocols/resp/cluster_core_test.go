@@ -86,3 +86,17 @@ func TestValues(t *testing.T) {
 		}
 	}
 }
+
+// A session may end while a long answer of the server's is under way that it has begun to keep.
+func TestSessionEndsInALongAnswer(t *testing.T) {
+	c := newCore(testClusterConfig())
+	c.flow = flow{list: listNodes}
+	c.askList()
+	if err := c.fromServer(append([]byte("$300000\r\n"), make([]byte, 200000)...)); err != nil {
+		t.Fatal(err)
+	}
+	c.end("-FENCED\r\n")
+	if err := c.fromServer(append(make([]byte, 100000), "\r\n+PONG\r\n"...)); err != nil || !c.closed {
+		t.Errorf("%v, closed %v", err, c.closed)
+	}
+}

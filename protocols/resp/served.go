@@ -49,7 +49,8 @@ func (c *core) fromServer(b []byte) error {
 			return err
 		}
 		if s.keep {
-			s.kept = append(s.kept, b[:min(n, c.flow.step.keeps()-len(s.kept))]...)
+			// A session that ends in the middle of an answer has forgotten the flow.
+			s.kept = append(s.kept, b[:max(0, min(n, c.flow.step.keeps()-len(s.kept)))]...)
 			if c.flow.step == stepList && isMessage(s.kept) {
 				c.down = append(c.down, s.kept...)
 				s.kept, s.keep = s.kept[:0], false
