@@ -47,9 +47,9 @@ func TestDumpAndRestore(t *testing.T) {
 			leader := s.leader(s.lead(t, ctx, "dump"))
 			for _, args := range [][]string{nil, {"--inserts", "--schema=shop"}, {"--schema-only"}, {"--data-only", "--column-inserts", "--rows-per-insert=50"}, {"--serializable-deferrable"}} {
 				want := dump(t, ctx, s.direct(), args...)
-				holds(t, "dump", want, "PostgreSQL database dump complete")
-				same(t, "as reader", dump(t, ctx, s.reader(), args...), want)
-				same(t, "as leader", dump(t, ctx, leader, args...), want)
+				testenv.Holds(t, "dump", want, "PostgreSQL database dump complete")
+				testenv.Same(t, "as reader", dump(t, ctx, s.reader(), args...), want)
+				testenv.Same(t, "as leader", dump(t, ctx, leader, args...), want)
 			}
 			want := dump(t, ctx, s.direct())
 			restored := leader
@@ -73,7 +73,7 @@ func TestDumpAndRestore(t *testing.T) {
 				restored.run(t, ctx, "", testenv.Tool(t, "pg_restore"), append(f.restore, "-L", listed, "-d", restored.database, file)...)
 				at := s.reader()
 				at.database = restored.database
-				same(t, "restored", strings.ReplaceAll(dump(t, ctx, at), restored.database, name), want)
+				testenv.Same(t, "restored", strings.ReplaceAll(dump(t, ctx, at), restored.database, name), want)
 			}
 			s.drop(t, ctx, restored.database)
 		})
@@ -89,8 +89,8 @@ func TestDumpAll(t *testing.T) {
 		return dumpVaries.ReplaceAllString(p.run(t, ctx, "", testenv.Tool(t, "pg_dumpall"), "-U", servers.Superuser, "--globals-only"), "")
 	}
 	want := all(s.direct())
-	holds(t, "globals", want, "CREATE ROLE app")
-	same(t, "globals", all(s.reader()), want)
+	testenv.Holds(t, "globals", want, "CREATE ROLE app")
+	testenv.Same(t, "globals", all(s.reader()), want)
 }
 
 // A reader restores nothing, and says why.

@@ -49,7 +49,7 @@ func (s *stage) loseInGo(t *testing.T, ctx context.Context, open func(place) (go
 	for _, name := range slices.Sorted(maps.Keys(ways)) {
 		want := s.loseOnce(t, ctx, open, name, ways[name], false)
 		got := s.loseOnce(t, ctx, open, name, ways[name], true)
-		same(t, name, ended.ReplaceAllString(got, "*"), ended.ReplaceAllString(want, "*"))
+		testenv.Same(t, name, ended.ReplaceAllString(got, "*"), ended.ReplaceAllString(want, "*"))
 		t.Logf("%s: %s", name, got)
 	}
 	var landed string

@@ -46,10 +46,10 @@ func TestDatabaseSQL(t *testing.T) {
 		}
 		s.fresh(t, ctx)
 		want := run(s.direct(), sqlSession)
-		holds(t, "session", want, "57014", "done\n")
+		testenv.Holds(t, "session", want, "57014", "done\n")
 		s.fresh(t, ctx)
-		same(t, mode.String(), run(leader, sqlSession), want)
-		same(t, mode.String()+", reader", run(s.reader(), sqlReads), run(s.direct(), sqlReads))
+		testenv.Same(t, mode.String(), run(leader, sqlSession), want)
+		testenv.Same(t, mode.String()+", reader", run(s.reader(), sqlReads), run(s.direct(), sqlReads))
 		var b book
 		_, err := openSQL(t, s.reader(), mode).ExecContext(ctx, "insert into written values ($1)", "stale")
 		b.show("", "", err)

@@ -35,7 +35,7 @@ func jdbc(t *testing.T, ctx context.Context) *script {
 	defer compiled.Unlock()
 	if compiled.dir == "" {
 		dir := testenv.SharedDir(t)
-		out, err := exec.CommandContext(ctx, "javac", "-J-XX:TieredStopAtLevel=1", "-cp", jar, "-d", dir, testdata(t, "jdbc/Client.java"), testdata(t, "jdbc/Target.java")).CombinedOutput()
+		out, err := exec.CommandContext(ctx, "javac", "-J-XX:TieredStopAtLevel=1", "-cp", jar, "-d", dir, testenv.Testdata(t, "jdbc/Client.java"), testenv.Testdata(t, "jdbc/Target.java")).CombinedOutput()
 		if err != nil {
 			t.Fatalf("javac: %v\n%s", err, out)
 		}

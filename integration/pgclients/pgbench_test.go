@@ -69,15 +69,15 @@ select abalance from pgbench_accounts where aid = :aid \gset
 		return said + pgbench(t, ctx, p, "-n", "-c4", "-j2", "-t50", "-M", "prepared")
 	}
 	want := both(s.direct())
-	same(t, "pgbench", both(leader), want)
-	holds(t, "pgbench", want, "number of transactions actually processed: 200/200")
+	testenv.Same(t, "pgbench", both(leader), want)
+	testenv.Holds(t, "pgbench", want, "number of transactions actually processed: 200/200")
 	left := s.balances(t, ctx)
 	if !strings.HasSuffix(left, " 650") {
 		t.Errorf("left: %s", left)
 	}
 	for _, mode := range []string{"simple", "extended", "prepared"} {
 		args := []string{"-n", "-S", "-c4", "-j2", "-t50", "-M", mode}
-		same(t, "as reader", pgbench(t, ctx, s.reader(), args...), pgbench(t, ctx, s.direct(), args...))
+		testenv.Same(t, "as reader", pgbench(t, ctx, s.reader(), args...), pgbench(t, ctx, s.direct(), args...))
 		out, err := s.reader().try(ctx, "", testenv.Tool(t, "pgbench"), "-n", "-t1", "-M", mode)
 		if err == nil || !strings.Contains(out, "write refused: this session has no live token of election \"pgbench\"") {
 			t.Errorf("%s: %v %s", mode, err, out)

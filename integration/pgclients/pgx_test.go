@@ -131,18 +131,18 @@ func TestPgx(t *testing.T) {
 			}
 			s.fresh(t, ctx)
 			said, frames := both(s.direct(), pgxSession)
-			holds(t, "session", said, "copy in: 2000", "notify: l payload true", "done\n")
+			testenv.Holds(t, "session", said, "copy in: 2000", "notify: l payload true", "done\n")
 			s.fresh(t, ctx)
 			gotSaid, gotFrames := both(leader, pgxSession)
-			same(t, "session", gotSaid, said)
-			same(t, "frames", gotFrames, frames)
+			testenv.Same(t, "session", gotSaid, said)
+			testenv.Same(t, "frames", gotFrames, frames)
 			t.Logf("%d frames", strings.Count(frames, "\n"))
 
 			said, frames = both(s.direct(), pgxReads)
 			for who, p := range map[string]place{"reader": s.reader(), "leader": leader} {
 				gotSaid, gotFrames = both(p, pgxReads)
-				same(t, "reads as "+who, gotSaid, said)
-				same(t, "frames as "+who, gotFrames, frames)
+				testenv.Same(t, "reads as "+who, gotSaid, said)
+				testenv.Same(t, "frames as "+who, gotFrames, frames)
 			}
 
 			refused, _ := both(s.reader(), pgxWrites)

@@ -1,18 +1,14 @@
 package pgclients
 
 import (
-	"bytes"
 	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
-
-	"github.com/creack/pty"
 
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
 )
@@ -22,7 +18,7 @@ var psqlVaries = regexp.MustCompile(`at port "\d+"|with PID \d+|\w{3} \w{3} [ \d
 
 func psql(t *testing.T, ctx context.Context, p place, script string) string {
 	t.Helper()
-	file := testdata(t, "psql/"+script)
+	file := testenv.Testdata(t, "psql/"+script)
 	cmd := p.command(ctx, testenv.Tool(t, "psql"), "-X", "-f", file)
 	cmd.Dir = t.TempDir()
 	out, err := cmd.CombinedOutput()
@@ -41,15 +37,15 @@ func TestPsql(t *testing.T) {
 	s := newStage(t, ctx, "psql")
 	leader := s.leader(s.lead(t, ctx, "psql"))
 	want := psql(t, ctx, s.direct(), "session.sql")
-	holds(t, "session", want, "\ndone\n", "COPY 22", "after discard all", "cannot execute UPDATE in a read-only transaction",
+	testenv.Holds(t, "session", want, "\ndone\n", "COPY 22", "after discard all", "cannot execute UPDATE in a read-only transaction",
 		"Asynchronous notification", "ERROR:  22012: division by zero", "ERROR:  22P02: invalid input syntax for type integer",
 		"\n a file\n", "NOTICE:  00000: a notice", "reconnected", "every 0.05s")
 	s.fresh(t, ctx)
-	same(t, "session", psql(t, ctx, leader, "session.sql"), want)
+	testenv.Same(t, "session", psql(t, ctx, leader, "session.sql"), want)
 	want = psql(t, ctx, s.direct(), "read.sql")
-	holds(t, "read", want, "\ndone\n")
-	same(t, "read, as reader", psql(t, ctx, s.reader(), "read.sql"), want)
-	same(t, "read, as leader", psql(t, ctx, leader, "read.sql"), want)
+	testenv.Holds(t, "read", want, "\ndone\n")
+	testenv.Same(t, "read, as reader", psql(t, ctx, s.reader(), "read.sql"), want)
+	testenv.Same(t, "read, as leader", psql(t, ctx, leader, "read.sql"), want)
 }
 
 // Each write of a reader's psql is refused in the same words, also those that psql itself makes.
@@ -124,78 +120,14 @@ func TestPsqlPresentsToken(t *testing.T) {
 	}
 }
 
-// A terminal is a psql that somebody types into.
-type terminal struct {
-	t   *testing.T
-	cmd *exec.Cmd
-	pty *os.File
-	wg  sync.WaitGroup
-
-	mu   sync.Mutex
-	said bytes.Buffer
-	read int // how much of it await has passed
-}
-
-func openPsql(t *testing.T, ctx context.Context, p place) *terminal {
+func openPsql(t *testing.T, ctx context.Context, p place) *testenv.Terminal {
 	t.Helper()
-	x := &terminal{t: t, cmd: p.command(ctx, testenv.Tool(t, "psql"), "-X", "-n", "-P", "pager=off", "--set=PROMPT1=ready> ", "--set=PROMPT2=more> ")}
-	x.cmd.Env = append(x.cmd.Env, "TERM=dumb")
-	f, err := pty.Start(x.cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	x.pty = f
-	x.wg.Go(func() {
-		b := make([]byte, 4096)
-		for {
-			n, err := f.Read(b)
-			x.mu.Lock()
-			x.said.Write(bytes.ReplaceAll(b[:n], []byte("\r"), nil))
-			x.mu.Unlock()
-			if err != nil {
-				return
-			}
-		}
-	})
-	t.Cleanup(func() {
-		_ = x.cmd.Process.Kill()
-		_ = x.cmd.Wait()
-		f.Close()
-		x.wg.Wait()
-		if t.Failed() {
-			t.Logf("the terminal showed:\n%s", x.said.String())
-		}
-	})
-	x.await("ready> ")
+	cmd := p.command(ctx, testenv.Tool(t, "psql"), "-X", "-n", "-P", "pager=off", "--set=PROMPT1=ready> ", "--set=PROMPT2=more> ")
+	cmd.Env = append(cmd.Env, "TERM=dumb")
+	x := testenv.OpenTerminal(t, cmd)
+	x.Await("ready> ")
 	return x
 }
-
-// await waits for a text and returns what was said up to it.
-func (x *terminal) await(text string) (said string) {
-	x.t.Helper()
-	testenv.Eventually(x.t, "psql says "+text, func() bool {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		rest := x.said.Bytes()[x.read:]
-		i := bytes.Index(rest, []byte(text))
-		if i < 0 {
-			return false
-		}
-		said = string(rest[:i])
-		x.read += i + len(text)
-		return true
-	})
-	return said
-}
-
-func (x *terminal) types(text string) {
-	x.t.Helper()
-	if _, err := x.pty.WriteString(text); err != nil {
-		x.t.Fatal(err)
-	}
-}
-
-const ctrlC = "\x03"
 
 // watched is a \watch that Ctrl-C ended, during its query or between two.
 var watched = regexp.MustCompile(`(?s)select 'watched'.*?ready> `)
@@ -210,55 +142,49 @@ func TestPsqlCtrlC(t *testing.T) {
 	session := func(p place, write string) string {
 		x := openPsql(t, ctx, p)
 		for range 2 {
-			x.types("select pg_sleep(600);\n")
+			x.Type("select pg_sleep(600);\n")
 			s.waitForSleep(t, ctx)
-			x.types(ctrlC)
-			x.await("canceling statement due to user request")
-			x.await("ready> ")
-			x.types("select 'next', 1 + 1;\n")
-			x.await("next     |        2")
-			x.await("ready> ")
+			x.Type(testenv.CtrlC)
+			x.Await("canceling statement due to user request")
+			x.Await("ready> ")
+			x.Type("select 'next', 1 + 1;\n")
+			x.Await("next     |        2")
+			x.Await("ready> ")
 		}
-		x.types("begin;\n")
-		x.await("ready> ")
-		x.types(write + "\n")
-		x.await("ready> ")
-		x.types("select pg_sleep(600);\n")
+		x.Type("begin;\n")
+		x.Await("ready> ")
+		x.Type(write + "\n")
+		x.Await("ready> ")
+		x.Type("select pg_sleep(600);\n")
 		s.waitForSleep(t, ctx)
-		x.types(ctrlC)
-		x.await("canceling statement due to user request")
-		x.await("ready> ")
-		x.types("select 1;\n")
-		x.await("current transaction is aborted")
-		x.await("ready> ")
-		x.types("rollback;\n")
-		x.await("ready> ")
-		x.types("select 'watched' as w \\watch 0.01\n")
-		x.await("watched")
-		x.await("watched")
-		x.types(ctrlC)
-		x.await("ready> ")
-		x.types("\\copy (select repeat('x', 100) from generate_series(1, 1000000000)) to '/dev/null'\n")
+		x.Type(testenv.CtrlC)
+		x.Await("canceling statement due to user request")
+		x.Await("ready> ")
+		x.Type("select 1;\n")
+		x.Await("current transaction is aborted")
+		x.Await("ready> ")
+		x.Type("rollback;\n")
+		x.Await("ready> ")
+		x.Type("select 'watched' as w \\watch 0.01\n")
+		x.Await("watched")
+		x.Await("watched")
+		x.Type(testenv.CtrlC)
+		x.Await("ready> ")
+		x.Type("\\copy (select repeat('x', 100) from generate_series(1, 1000000000)) to '/dev/null'\n")
 		s.waitForActive(t, ctx, "COPY")
-		x.types(ctrlC)
-		x.await("canceling statement due to user request")
-		x.await("ready> ")
-		x.types("unfinished\n")
-		x.await("more> ")
-		x.types(ctrlC)
-		x.await("ready> ")
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		x.types("\\q\n")
-		if err := x.cmd.Wait(); err != nil {
-			t.Error(err)
-		}
-		return watched.ReplaceAllString(psqlVaries.ReplaceAllString(x.said.String(), "…"), "watched")
+		x.Type(testenv.CtrlC)
+		x.Await("canceling statement due to user request")
+		x.Await("ready> ")
+		x.Type("unfinished\n")
+		x.Await("more> ")
+		x.Type(testenv.CtrlC)
+		x.Await("ready> ")
+		return watched.ReplaceAllString(psqlVaries.ReplaceAllString(x.Leave("\\q\n"), "…"), "watched")
 	}
 	want := session(s.direct(), "insert into written values ('canceled');")
-	same(t, "as leader", session(leader, "insert into written values ('canceled');"), want)
+	testenv.Same(t, "as leader", session(leader, "insert into written values ('canceled');"), want)
 	want = session(s.direct(), "select count(*) from written;")
-	same(t, "as reader", session(s.reader(), "select count(*) from written;"), want)
+	testenv.Same(t, "as reader", session(s.reader(), "select count(*) from written;"), want)
 }
 
 // waitForActive waits until a query of the database that begins so is busy.
@@ -283,43 +209,40 @@ func TestPsqlLosesLeadership(t *testing.T) {
 	for _, sleeping := range []bool{false, true} {
 		c := s.lead(t, ctx, "psql")
 		x := openPsql(t, ctx, s.leader(c))
-		x.types("\\set VERBOSITY verbose\nbegin;\n")
-		x.await("BEGIN")
-		x.types("insert into written values ('lost');\n")
-		x.await("INSERT 0 1")
-		x.await("ready> ")
+		x.Type("\\set VERBOSITY verbose\nbegin;\n")
+		x.Await("BEGIN")
+		x.Type("insert into written values ('lost');\n")
+		x.Await("INSERT 0 1")
+		x.Await("ready> ")
 		if sleeping {
-			x.types("select pg_sleep(600);\n")
+			x.Type("select pg_sleep(600);\n")
 			s.waitForSleep(t, ctx)
 		}
 		s.resign(t, ctx, c)
 		other := s.lead(t, ctx, "other")
 		s.write(t, ctx, other, "other")
 		if !sleeping {
-			x.types("commit;\n")
+			x.Type("commit;\n")
 		}
-		x.await("FATAL:  FP001: stale leader refused: election \"psqlloss\" is ruled by number")
-		x.await("The connection to the server was lost. Attempting reset: ")
-		x.await("WARNING:  FP001: stale leader refused")
-		x.await("Succeeded.")
-		x.await("ready> ")
-		x.types("select what from written;\n")
-		x.await("other")
-		x.await("ready> ")
-		x.types("insert into written values ('stale');\n")
-		x.await("ERROR:  FP001: stale leader refused")
-		x.await("ready> ")
+		x.Await("FATAL:  FP001: stale leader refused: election \"psqlloss\" is ruled by number")
+		x.Await("The connection to the server was lost. Attempting reset: ")
+		x.Await("WARNING:  FP001: stale leader refused")
+		x.Await("Succeeded.")
+		x.Await("ready> ")
+		x.Type("select what from written;\n")
+		x.Await("other")
+		x.Await("ready> ")
+		x.Type("insert into written values ('stale');\n")
+		x.Await("ERROR:  FP001: stale leader refused")
+		x.Await("ready> ")
 		s.resign(t, ctx, other)
 		c = s.lead(t, ctx, "psql")
-		x.types("SET fence.token = '" + c.Token.Reveal() + "';\n")
-		x.await("SET\n")
-		x.types("insert into written values ('kept');\n")
-		x.await("INSERT 0 1")
-		x.await("ready> ")
-		x.types("\\q\n")
-		if err := x.cmd.Wait(); err != nil {
-			t.Error(err)
-		}
+		x.Type("SET fence.token = '" + c.Token.Reveal() + "';\n")
+		x.Await("SET\n")
+		x.Type("insert into written values ('kept');\n")
+		x.Await("INSERT 0 1")
+		x.Await("ready> ")
+		x.Leave("\\q\n")
 		s.resign(t, ctx, c)
 	}
 	var all string

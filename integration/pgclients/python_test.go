@@ -2,7 +2,6 @@ package pgclients
 
 import (
 	"context"
-	"os"
 	"os/exec"
 	"testing"
 
@@ -12,33 +11,12 @@ import (
 // python is a script that needs modules.
 func python(t *testing.T, ctx context.Context, name string, modules ...string) *script {
 	t.Helper()
-	bin, file := findPython(t, ctx, modules...), testdata(t, name+"/client.py")
+	bin, file := testenv.Python(t, ctx, modules...), testenv.Testdata(t, name+"/client.py")
 	return &script{name: name, command: func(ctx context.Context, p place, mode string) *exec.Cmd {
 		cmd := p.command(ctx, bin, file, mode)
 		cmd.Env = append(cmd.Env, "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1")
 		return cmd
 	}}
-}
-
-// findPython returns a Python with the modules: the one that FENCEPROXY_PYTHON names, the
-// first on PATH, or the system's, which is where Debian's packages go.
-func findPython(t *testing.T, ctx context.Context, modules ...string) string {
-	t.Helper()
-	code := "import sys"
-	for _, m := range modules {
-		code += ", " + m
-	}
-	bins := []string{"python3", "/usr/bin/python3"}
-	if bin := os.Getenv("FENCEPROXY_PYTHON"); bin != "" {
-		bins = []string{bin}
-	}
-	for _, bin := range bins {
-		if exec.CommandContext(ctx, bin, "-c", code).Run() == nil {
-			return bin
-		}
-	}
-	t.Fatalf("no Python among %v has the modules %v (make deps installs them)", bins, modules)
-	return ""
 }
 
 func TestPsycopg(t *testing.T) {

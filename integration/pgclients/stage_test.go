@@ -218,17 +218,3 @@ func (p place) try(ctx context.Context, stdin, bin string, args ...string) (stri
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
-
-// testdata returns the path of a file that a client program reads. Having looked at it, go
-// test notices when it changes.
-func testdata(t *testing.T, name string) string {
-	t.Helper()
-	path, err := filepath.Abs(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}

@@ -43,10 +43,10 @@ func TestTLS(t *testing.T) {
 	t.Run("psql", func(t *testing.T) {
 		s.fresh(t, ctx)
 		want := psql(t, ctx, direct, "session.sql")
-		holds(t, "session", want, "SSL connection (protocol: TLSv1.3", "\ndone\n")
+		testenv.Holds(t, "session", want, "SSL connection (protocol: TLSv1.3", "\ndone\n")
 		s.fresh(t, ctx)
-		same(t, "session", psql(t, ctx, leader, "session.sql"), want)
-		same(t, "read", psql(t, ctx, reader, "read.sql"), psql(t, ctx, direct, "read.sql"))
+		testenv.Same(t, "session", psql(t, ctx, leader, "session.sql"), want)
+		testenv.Same(t, "read", psql(t, ctx, reader, "read.sql"), psql(t, ctx, direct, "read.sql"))
 		for _, binding := range []string{"disable", "prefer", "require"} {
 			for _, p := range []place{leader, required(s.leader(c))} {
 				out := p.run(t, ctx, "", testenv.Tool(t, "psql"), "-XAtc", "show fence.status", "channel_binding="+binding)
@@ -70,8 +70,8 @@ func TestTLS(t *testing.T) {
 		s.fresh(t, ctx)
 		want := run(direct, pgxSession)
 		s.fresh(t, ctx)
-		same(t, "session", run(leader, pgxSession), want)
-		same(t, "read", run(reader, pgxReads), run(direct, pgxReads))
+		testenv.Same(t, "session", run(leader, pgxSession), want)
+		testenv.Same(t, "read", run(reader, pgxReads), run(direct, pgxReads))
 		var status string
 		if err := connect(t, ctx, required(s.leader(c)).dsn("channel_binding=require")).QueryRow(ctx, "show fence.status").Scan(&status); err != nil || status != "bound" {
 			t.Errorf("%s %v", status, err)
@@ -81,10 +81,10 @@ func TestTLS(t *testing.T) {
 		t.Run(c2.name, func(t *testing.T) {
 			s.fresh(t, ctx)
 			want := c2.run(t, ctx, direct, "session")
-			holds(t, "session", want, "\ndone\n")
+			testenv.Holds(t, "session", want, "\ndone\n")
 			s.fresh(t, ctx)
-			same(t, "session", c2.run(t, ctx, leader, "session"), want)
-			same(t, "read", c2.run(t, ctx, reader, "read"), c2.run(t, ctx, direct, "read"))
+			testenv.Same(t, "session", c2.run(t, ctx, leader, "session"), want)
+			testenv.Same(t, "read", c2.run(t, ctx, reader, "read"), c2.run(t, ctx, direct, "read"))
 			c2.checkWays(t, s, c2.run(t, ctx, leader, "ways"))
 			c2.checkWays(t, s, c2.run(t, ctx, required(s.leader(c)), "ways"))
 			if out, err := c2.command(ctx, s.leader(c), "ways").CombinedOutput(); err == nil {

@@ -15,32 +15,6 @@ import (
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
 )
 
-// same checks that two transcripts are the same to the letter.
-func same(t *testing.T, what, got, want string) {
-	t.Helper()
-	if got == want {
-		return
-	}
-	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
-	i := 0
-	for i < len(g) && i < len(w) && g[i] == w[i] {
-		i++
-	}
-	from := max(0, i-5)
-	t.Errorf("%s: line %d differs\n--- through the proxy\n%s\n--- directly\n%s", what, i+1,
-		strings.Join(g[from:min(len(g), i+10)], "\n"), strings.Join(w[from:min(len(w), i+10)], "\n"))
-}
-
-// holds checks that a transcript has what shows that it did what it was made for.
-func holds(t *testing.T, what, transcript string, lines ...string) {
-	t.Helper()
-	for _, l := range lines {
-		if !strings.Contains(transcript, l) {
-			t.Errorf("%s: %q is not in it:\n%s", what, l, transcript)
-		}
-	}
-}
-
 // A script is a program that uses one client library and prints what came back. Its
 // argument says what to do:
 //
@@ -77,17 +51,17 @@ func (c *script) transcripts(t *testing.T, ctx context.Context, s *stage, expect
 	t.Helper()
 	leader := s.leader(s.lead(t, ctx, c.name))
 	want := c.run(t, ctx, s.direct(), "session")
-	holds(t, "session", want, append(expected, "\ndone\n")...)
+	testenv.Holds(t, "session", want, append(expected, "\ndone\n")...)
 	s.fresh(t, ctx)
-	same(t, "session", c.run(t, ctx, leader, "session"), want)
+	testenv.Same(t, "session", c.run(t, ctx, leader, "session"), want)
 
 	want = c.run(t, ctx, s.direct(), "read")
-	holds(t, "read", want, "\ndone\n")
-	same(t, "read, as reader", c.run(t, ctx, s.reader(), "read"), want)
-	same(t, "read, as leader", c.run(t, ctx, leader, "read"), want)
+	testenv.Holds(t, "read", want, "\ndone\n")
+	testenv.Same(t, "read, as reader", c.run(t, ctx, s.reader(), "read"), want)
+	testenv.Same(t, "read, as leader", c.run(t, ctx, leader, "read"), want)
 
 	refused := c.run(t, ctx, s.reader(), "refused")
-	holds(t, "refused", refused, "\ndone\n")
+	testenv.Holds(t, "refused", refused, "\ndone\n")
 	tried := 0
 	for line := range strings.Lines(refused) {
 		if line = strings.TrimSpace(line); line == "done" {
@@ -110,7 +84,7 @@ func (c *script) transcripts(t *testing.T, ctx context.Context, s *stage, expect
 // checkWays checks that each way to present a token binds.
 func (c *script) checkWays(t *testing.T, s *stage, ways string) {
 	t.Helper()
-	holds(t, "ways", ways, "\nnone: reader\n", "\ndone\n")
+	testenv.Holds(t, "ways", ways, "\nnone: reader\n", "\ndone\n")
 	for line := range strings.Lines(ways) {
 		if line = strings.TrimSpace(line); !strings.HasSuffix(line, ": bound "+s.name) && line != "none: reader" && line != "done" {
 			t.Errorf("ways: %s", line)
@@ -138,7 +112,7 @@ func (c *script) losing(t *testing.T, ctx context.Context, s *stage) string {
 	want := lost(c.lose(t, ctx, s, false))
 	s.fresh(t, ctx)
 	got := c.lose(t, ctx, s, true)
-	same(t, "the client's view of the loss, beside pg_terminate_backend's", lost(got), want)
+	testenv.Same(t, "the client's view of the loss, beside pg_terminate_backend's", lost(got), want)
 	t.Logf("%s loses:\n%s", c.name, got)
 
 	for line := range strings.Lines(got) {

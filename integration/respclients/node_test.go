@@ -2,11 +2,7 @@ package respclients
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/fenceproxy/fenceproxy/guard"
@@ -20,36 +16,14 @@ func node(t *testing.T, name string, protocols ...int) *script {
 	if err != nil {
 		t.Fatalf("%v (make deps installs it)", err)
 	}
-	modules, file := nodeModules(t), testdata(t, "node-redis/"+name+".js")
-	testdata(t, "node-redis/script.js")
-	testdata(t, "commands.json")
+	modules, file := testenv.NodeModules(t, "node-redis"), testenv.Testdata(t, "node-redis/"+name+".js")
+	testenv.Testdata(t, "node-redis/script.js")
+	testenv.Testdata(t, "commands.json")
 	return external(name, protocols, func(ctx context.Context, p place, mode string) *exec.Cmd {
 		cmd := p.command(ctx, bin, file, mode)
 		cmd.Env = append(cmd.Env, "NODE_PATH="+modules)
 		return cmd
 	})
-}
-
-// nodeModules returns the directory that .ci/deps put the modules of package-lock.json in.
-func nodeModules(t *testing.T) string {
-	t.Helper()
-	lock, err := os.ReadFile("testdata/node-redis/package-lock.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum := sha256.Sum256(lock)
-	caches := []string{"/var/cache"}
-	if cache, err := os.UserCacheDir(); err == nil {
-		caches = append(caches, cache)
-	}
-	for _, cache := range caches {
-		dir := filepath.Join(cache, "fenceproxy", "node-redis-"+hex.EncodeToString(sum[:6]), "node_modules")
-		if _, err := os.Stat(filepath.Join(dir, "ioredis")); err == nil {
-			return dir
-		}
-	}
-	t.Fatalf("ioredis is not in fenceproxy's folder below %v (make deps installs it)", caches)
-	return ""
 }
 
 // nodeClosed is what ioredis and node-redis say of a connection that the server closed.

@@ -2,7 +2,6 @@ package respclients
 
 import (
 	"context"
-	"os"
 	"os/exec"
 	"testing"
 
@@ -13,30 +12,13 @@ import (
 // redisPy is the script of redis-py.
 func redisPy(t *testing.T, ctx context.Context) *script {
 	t.Helper()
-	bin, file := findPython(t, ctx, "redis"), testdata(t, "python/client.py")
-	testdata(t, "commands.json")
+	bin, file := testenv.Python(t, ctx, "redis"), testenv.Testdata(t, "python/client.py")
+	testenv.Testdata(t, "commands.json")
 	return external("redis-py", []int{2}, func(ctx context.Context, p place, mode string) *exec.Cmd {
 		cmd := p.command(ctx, bin, file, mode)
 		cmd.Env = append(cmd.Env, "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1")
 		return cmd
 	})
-}
-
-// findPython returns a Python with a module: the one that FENCEPROXY_PYTHON names, the
-// first on PATH, or the system's, which is where Debian's packages go.
-func findPython(t *testing.T, ctx context.Context, module string) string {
-	t.Helper()
-	bins := []string{"python3", "/usr/bin/python3"}
-	if bin := os.Getenv("FENCEPROXY_PYTHON"); bin != "" {
-		bins = []string{bin}
-	}
-	for _, bin := range bins {
-		if exec.CommandContext(ctx, bin, "-c", "import "+module).Run() == nil {
-			return bin
-		}
-	}
-	t.Fatalf("no Python among %v has the module %s (make deps installs it)", bins, module)
-	return ""
 }
 
 // pyClosed is what redis-py says of a connection that the server closed.

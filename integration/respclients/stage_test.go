@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -209,18 +208,4 @@ func (p place) command(ctx context.Context, bin string, args ...string) *exec.Cm
 	cmd := exec.CommandContext(ctx, bin, args...)
 	cmd.Env = p.env()
 	return cmd
-}
-
-// testdata returns the path of a file that a client program reads. Having looked at it, go
-// test notices when it changes.
-func testdata(t *testing.T, name string) string {
-	t.Helper()
-	path, err := filepath.Abs(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }

@@ -8,33 +8,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fenceproxy/fenceproxy/internal/testenv"
 )
-
-// same checks that two transcripts are the same to the letter.
-func same(t *testing.T, what, got, want string) {
-	t.Helper()
-	if got == want {
-		return
-	}
-	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
-	i := 0
-	for i < len(g) && i < len(w) && g[i] == w[i] {
-		i++
-	}
-	from := max(0, i-5)
-	t.Errorf("%s: line %d differs\n--- through the proxy\n%s\n--- directly\n%s", what, i+1,
-		strings.Join(g[from:min(len(g), i+10)], "\n"), strings.Join(w[from:min(len(w), i+10)], "\n"))
-}
-
-// holds checks that a transcript has what shows that it did what it was made for.
-func holds(t *testing.T, what, transcript string, lines ...string) {
-	t.Helper()
-	for _, l := range lines {
-		if !strings.Contains(transcript, l) {
-			t.Errorf("%s: %q is not in it:\n%s", what, l, transcript)
-		}
-	}
-}
 
 // A script is a program that uses one client library and prints what came back. Its mode
 // says what to do:
@@ -104,17 +80,17 @@ func (c *script) transcripts(t *testing.T, ctx context.Context, s *stage, expect
 		what := func(mode string) string { return fmt.Sprintf("%s, RESP %d", mode, resp) }
 		s.fresh(t, ctx)
 		want := c.transcript(t, ctx, s.direct().in(resp), "session")
-		holds(t, what("session"), want, expected...)
+		testenv.Holds(t, what("session"), want, expected...)
 		if i == 0 {
 			t.Logf("%s session:\n%s", c.name, want)
 		}
 		for _, leader := range []place{s.binding(lead), s.leader(lead)} {
 			s.fresh(t, ctx)
-			same(t, what("session"), c.transcript(t, ctx, leader.in(resp), "session"), want)
+			testenv.Same(t, what("session"), c.transcript(t, ctx, leader.in(resp), "session"), want)
 		}
 		want = c.transcript(t, ctx, s.direct().in(resp), "read")
-		same(t, what("read, as reader"), c.transcript(t, ctx, s.reader().in(resp), "read"), want)
-		same(t, what("read, as leader"), c.transcript(t, ctx, s.leader(lead).in(resp), "read"), want)
+		testenv.Same(t, what("read, as reader"), c.transcript(t, ctx, s.reader().in(resp), "read"), want)
+		testenv.Same(t, what("read, as leader"), c.transcript(t, ctx, s.leader(lead).in(resp), "read"), want)
 		s.checkRefused(t, ctx, c.transcript(t, ctx, s.reader().in(resp), "refused"))
 		checkWays(t, c.transcript(t, ctx, s.leader(lead).in(resp), "ways"))
 	}
@@ -145,7 +121,7 @@ func (s *stage) checkRefused(t *testing.T, ctx context.Context, refused string) 
 // checkWays checks that each way to present a token binds.
 func checkWays(t *testing.T, ways string) {
 	t.Helper()
-	holds(t, "ways", ways, "none: reader\n")
+	testenv.Holds(t, "ways", ways, "none: reader\n")
 	n := 0
 	for line := range strings.Lines(ways) {
 		if line = strings.TrimSpace(line); strings.HasSuffix(line, ": bound") {
