@@ -112,6 +112,12 @@ func TestRedisCLILosesLeadership(t *testing.T) {
 			x.Type(way.after + "\n")
 		}
 		x.Await(way.shows)
+		if way.until == "" {
+			x.Await(prompt(p))
+			x.Type("PING\n") // and the connection is closed
+			x.Await("Error: ")
+			x.Await("not connected> ")
+		}
 		if way.name != "subscribed" { // where this version of it has no prompt any more
 			x.Type("GET {k}:then\n")
 			x.Await("\"0\"\n" + p.addr)

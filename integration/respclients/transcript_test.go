@@ -76,6 +76,7 @@ func (c *script) transcript(t *testing.T, ctx context.Context, p place, mode str
 func (c *script) transcripts(t *testing.T, ctx context.Context, s *stage, expected ...string) {
 	t.Helper()
 	lead := s.lead(t, ctx, c.name)
+	defer s.resign(t, ctx, lead)
 	for i, resp := range c.protocols {
 		what := func(mode string) string { return fmt.Sprintf("%s, RESP %d", mode, resp) }
 		s.fresh(t, ctx)
