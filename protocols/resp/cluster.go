@@ -104,7 +104,9 @@ func NewCluster(c ClusterConfig) (*Cluster, error) {
 		return nil, err
 	}
 	k.c = c
-	k.seed = newServer(c.Config, new(places))
+	seed := c.Config
+	seed.IdleTimeout = 0 // every session is a node's, which says whether it is idle
+	k.seed = newServer(seed, new(places))
 	k.seed.cluster = k
 	return k, nil
 }

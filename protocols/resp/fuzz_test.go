@@ -3,6 +3,10 @@ package resp
 import (
 	"bytes"
 	"math/rand"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -132,6 +136,7 @@ func FuzzClient(f *testing.F) {
 		"*2000000000\r\n$3\r\nSET\r\n$1\r\na\r\n", "*2000000000\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n", "*2\r\n$20000\r\n" + long + "\r\n$1\r\na\r\n",
 		"*2\r\n$6\r\nCLIENT\r\n$20000\r\n" + long + "\r\n", "*1\r\n$-1\r\n", "*1\r\n+1\r\n", "*x\r\n", "*1" + long[:100] + "\r\n", "*\x00\r\n", "\x00\r\nSET a 1\r\n",
 		"set \"a\\x41\" 'b\\'c'\r\n", "set \"a\r\nPING\r\n", "POST / HTTP/1.1\r\nHost: x\r\n", "CLIENT REPLY OFF\r\n*1\r\n$-1\r\nSET a 1\r\n", "CLIENT REPLY SKIP\r\n\r\nSET a 1\r\n",
+		"CLUSTER SLOTS\r\nSET a 1\r\n", "MULTI\r\ncluster nodes\r\nCLIENT GETNAME\r\nEXEC\r\n", "CLIENT REPLY SKIP\r\nCLUSTER SHARDS\r\nASKING\r\nSET a 1\r\n",
 		"*1\r\r$4\rxPING..", "FENCE STATUS\r\nFENCE\r\nFENCE HELP\r\nMULTI\r\nFENCE STATUS\r\nHELLO 3\r\nAUTH token=a-token-of-this-test x\r\n",
 	} {
 		f.Add([]byte(s), int64(1), false)
@@ -139,10 +144,14 @@ func FuzzClient(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, stream []byte, seed int64, bound bool) {
 		fresh := func() *core {
+			c := newCore(testConfig())
 			if bound {
-				return boundCore()
+				c = boundCore()
 			}
-			return newCore(testConfig())
+			if seed%2 == 0 {
+				c.cfg.cluster = &testCluster{}
+			}
+			return c
 		}
 		a := fresh()
 		whole := give(a, stream, nil)
@@ -204,3 +213,73 @@ func FuzzServer(f *testing.F) {
 		}
 	})
 }
+
+// FuzzClusterServer gives what a node of a cluster may send: while a list of nodes is
+// awaited, and when none is.
+func FuzzClusterServer(f *testing.F) {
+	files, err := filepath.Glob("testdata/cluster/*.txt")
+	if err != nil || len(files) == 0 {
+		f.Fatal("no transcripts", err)
+	}
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for line := range strings.Lines(string(b)) {
+			if text, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "S "); ok && !strings.Contains(text, testNonce) {
+				if said, err := strconv.Unquote(`"` + text + `"`); err == nil && len(said) < 2000 {
+					for list := range byte(6) {
+						f.Add([]byte(said), int64(list), list)
+					}
+				}
+			}
+		}
+	}
+	asks := []string{"", "CLUSTER SLOTS", "CLUSTER SHARDS", "CLUSTER NODES", "CLUSTER REPLICAS x", "CLUSTER SLAVES x"}
+	f.Fuzz(func(t *testing.T, stream []byte, seed int64, list byte) {
+		ask := asks[int(list)%len(asks)]
+		run := func(random *rand.Rand) (c *core, asked, bad bool) {
+			c = newCore(testClusterConfig())
+			c.conn.proto = 2 + int(seed&1)
+			if ask != "" {
+				c.fromClient([]byte(ask + "\r\n"))
+				if err := c.fromServer([]byte("-ERR unknown command '" + testNonce + ":S:1'\r\n")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for rest := stream; len(rest) > 0; {
+				k := len(rest)
+				if random != nil {
+					k = 1 + random.Intn(min(k, 20))
+				}
+				if err := c.fromServer(rest[:k]); err != nil {
+					return c, asked, true
+				}
+				rest = rest[k:]
+				if c.ask.kind == askTopology {
+					asked = true
+					c.refreshed()
+				}
+			}
+			return c, asked, false
+		}
+		a, asked, bad := run(nil)
+		b, _, bad2 := run(rand.New(rand.NewSource(seed)))
+		// A server that is about to be asked again sends nothing before that.
+		if !asked && (bad != bad2 || a.ended != b.ended || !bad && !bytes.Equal(a.down, b.down)) {
+			t.Fatalf("whole %q %v\npieces %q %v", a.down, bad, b.down, bad2)
+		}
+		if n := cap(a.served.kept); n > maxList+maxIdleBuffer {
+			t.Fatalf("%d bytes are held", n)
+		}
+		if line, _, _ := bytes.Cut(a.down, []byte("\r\n")); isRedirection.Match(line) && !isOurs.Match(line) {
+			t.Fatalf("a redirection says %q", line)
+		}
+	})
+}
+
+var (
+	isRedirection = regexp.MustCompile(`^-(MOVED|ASK)( |$)`)
+	isOurs        = regexp.MustCompile(`^-(MOVED|ASK) \d+ proxy:\d+$`)
+)
