@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,6 +34,7 @@ type load struct {
 	keys []string
 	acks map[string]int
 	errs []error
+	n    atomic.Int64 // writes that were acknowledged
 	end  context.CancelFunc
 	over sync.WaitGroup
 }
@@ -49,11 +51,19 @@ func burden(t testing.TB, c *redis.ClusterClient, keys ...string) *load {
 				l.errs = append(l.errs, err)
 			} else {
 				l.acks[k]++
+				l.n.Add(1)
 			}
 		}
 	})
 	t.Cleanup(func() { end(); l.over.Wait() })
 	return l
+}
+
+// goesOn waits for more acknowledged writes.
+func (l *load) goesOn(t testing.TB) {
+	t.Helper()
+	most := l.n.Load() + 100
+	eventually(t, "the leader writes", func() bool { return l.n.Load() >= most })
 }
 
 // done ends the load and compares: nothing that was acknowledged is lost, and nothing was
@@ -96,152 +106,150 @@ func (r *clusterRig) agree(t testing.TB, slot int, p *servers.Process) {
 
 // Slots move while the leader writes, to a node that had some and to a new one: no write
 // fails, and no client finds its way to a node.
-func TestClusterSlotsMoveUnderLoad(t *testing.T) {
-	both(t, func(t *testing.T, program string) {
-		nodes := startCluster(t, program)
-		r := newClusterRig(t, nodes, nil)
-		lead := r.lead(t)
-		c := r.client(t, lead.Token)
-		a, b := nodes.Primaries[0], nodes.Primaries[1]
-		tag := r.tagIn(t, a)
-		slot := rediscluster.Slot([]byte(tag))
-		var keys []string
-		for i := range 20 {
-			keys = append(keys, fmt.Sprintf("%sk%d", tag, i), fmt.Sprintf("k%d", i))
+func clusterSlotsMoveUnderLoad(t *testing.T, nodes *servers.RedisCluster) {
+	r := newClusterRig(t, nodes, nil)
+	lead := r.lead(t)
+	c := r.client(t, lead.Token)
+	a, b := nodes.Primaries[0], nodes.Primaries[1]
+	tag := r.tagIn(t, a)
+	slot := rediscluster.Slot([]byte(tag))
+	var keys []string
+	for i := range 20 {
+		keys = append(keys, fmt.Sprintf("%sk%d", tag, i), fmt.Sprintf("k%d", i))
+	}
+	l := burden(t, c, keys...)
+	// A client that does not follow sees what it is told.
+	w := dial(t, r.proxied(t, a.Addr))
+	w.wantPrefix("AUTH "+r.user("", lead.Token)+" x", "+OK")
+	for round := range 4 {
+		l.goesOn(t)
+		from, to := a, b
+		if round%2 == 1 {
+			from, to = b, a
 		}
-		l := burden(t, c, keys...)
-		// A client that does not follow sees what it is told.
-		w := dial(t, r.proxied(t, a.Addr))
-		w.wantPrefix("AUTH "+r.user("", lead.Token)+" x", "+OK")
-		for round := range 4 {
-			from, to := a, b
-			if round%2 == 1 {
-				from, to = b, a
-			}
-			direct(t, to.Addr, "CLUSTER", "SETSLOT", slot, "IMPORTING", direct(t, from.Addr, "CLUSTER", "MYID"))
-			direct(t, from.Addr, "CLUSTER", "SETSLOT", slot, "MIGRATING", direct(t, to.Addr, "CLUSTER", "MYID"))
-			if round == 0 {
-				w.want("SET "+tag+"new 1", fmt.Sprintf("-ASK %d %s\r\n", slot, r.proxied(t, b.Addr)))
-				x := dial(t, r.proxied(t, b.Addr))
-				x.wantPrefix("AUTH "+r.user("", lead.Token)+" x", "+OK")
-				x.want("ASKING", "+OK\r\n")
-				x.want("SET "+tag+"new 1", "+OK\r\n")
-				x.want("SET "+tag+"new 1", fmt.Sprintf("-MOVED %d %s\r\n", slot, r.proxied(t, a.Addr)))
-			}
-			if err := servers.MoveKeys(t.Context(), slot, from, to); err != nil {
-				t.Fatal(err)
-			}
-			if err := nodes.AssignSlot(t.Context(), slot, from, to); err != nil {
-				t.Fatal(err)
-			}
-			r.agree(t, slot, to)
-			if round == 0 {
-				w.want("GET "+tag+"new", fmt.Sprintf("-MOVED %d %s\r\n", slot, r.proxied(t, b.Addr)))
-			}
+		direct(t, to.Addr, "CLUSTER", "SETSLOT", slot, "IMPORTING", direct(t, from.Addr, "CLUSTER", "MYID"))
+		direct(t, from.Addr, "CLUSTER", "SETSLOT", slot, "MIGRATING", direct(t, to.Addr, "CLUSTER", "MYID"))
+		if round == 0 {
+			w.want("SET "+tag+"new 1", fmt.Sprintf("-ASK %d %s\r\n", slot, r.proxied(t, b.Addr)))
+			x := dial(t, r.proxied(t, b.Addr))
+			x.wantPrefix("AUTH "+r.user("", lead.Token)+" x", "+OK")
+			x.want("ASKING", "+OK\r\n")
+			x.want("SET "+tag+"new 1", "+OK\r\n")
+			x.want("SET "+tag+"new 1", fmt.Sprintf("-MOVED %d %s\r\n", slot, r.proxied(t, a.Addr)))
 		}
-		total := l.done(t, c)
-		if len(l.errs) > 0 {
-			t.Errorf("%d writes failed, the first: %v", len(l.errs), l.errs[0])
+		if err := servers.MoveKeys(t.Context(), slot, from, to); err != nil {
+			t.Fatal(err)
 		}
-		t.Logf("%d writes", total)
-		for _, n := range nodes.All() {
-			if s := strangers(t, n.Addr); len(s) > 0 {
-				t.Errorf("%s has clients that are not the proxy's: %q", n.Addr, s)
-			}
+		if err := nodes.AssignSlot(t.Context(), slot, from, to); err != nil {
+			t.Fatal(err)
 		}
-	})
+		r.agree(t, slot, to)
+		if round == 0 {
+			w.want("GET "+tag+"new", fmt.Sprintf("-MOVED %d %s\r\n", slot, r.proxied(t, b.Addr)))
+		}
+	}
+	total := l.done(t, c)
+	if len(l.errs) > 0 {
+		t.Errorf("%d writes failed, the first: %v", len(l.errs), l.errs[0])
+	}
+	t.Logf("%d writes", total)
+	for _, n := range nodes.All() {
+		noStrangers(t, n.Addr)
+	}
 }
 
 // A failover, asked for or forced by a death: the leader goes on at the new primary, and
 // no bound session stays on the old one.
 func TestClusterFailover(t *testing.T) {
-	both(t, func(t *testing.T, program string) {
-		nodes := startCluster(t, program)
-		old := nodes.Primaries[0]
-		replica, err := nodes.AddReplica(t.Context(), old)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := newClusterRig(t, nodes, nil)
-		lead := r.lead(t)
-		c := r.client(t, lead.Token)
-		tag := r.tagIn(t, old)
-		slot := rediscluster.Slot([]byte(tag))
-		l := burden(t, c, tag+"a", tag+"b")
+	for _, program := range []string{testenv.RedisServer, testenv.ValkeyServer} {
+		t.Run(program, func(t *testing.T) { clusterFailover(t, startCluster(t, program)) })
+	}
+}
 
-		// On a replica nobody writes: who may is told where.
-		there := dial(t, r.proxied(t, replica.Addr))
-		there.wantPrefix("AUTH "+r.user("", lead.Token)+" x", "+OK")
-		there.want("SET "+tag+"x 1", fmt.Sprintf("-MOVED %d %s\r\n", slot, r.proxied(t, old.Addr)))
-		there.wantPrefix("FLUSHALL", "-FENCEDOWN ")
-		there.want("READONLY", "+OK\r\n")
-		there.want("GET "+tag+"x", "$-1\r\n")
-		blocked := dial(t, r.proxied(t, old.Addr))
-		blocked.wantPrefix("AUTH "+r.user("", lead.Token)+" x", "+OK")
-		blocked.send("BLPOP " + tag + "list 0")
+func clusterFailover(t *testing.T, nodes *servers.RedisCluster) {
+	old := nodes.Primaries[0]
+	replica, err := nodes.AddReplica(t.Context(), old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newClusterRig(t, nodes, nil)
+	lead := r.lead(t)
+	c := r.client(t, lead.Token)
+	tag := r.tagIn(t, old)
+	slot := rediscluster.Slot([]byte(tag))
+	l := burden(t, c, tag+"a", tag+"b")
 
-		if err := nodes.Failover(t.Context(), replica, false); err != nil {
-			t.Fatal(err)
-		}
-		// The demoted node answers blocked commands with a redirection; then, or without one, the
-		// session ends.
-		if rest := blocked.rest(); rest != "" && rest != fmt.Sprintf("-MOVED %d %s\r\n", slot, r.proxied(t, replica.Addr)) && !strings.HasPrefix(rest, "-UNBLOCKED ") {
-			t.Errorf("the session on the old primary got %q", rest)
-		}
-		eventually(t, "the session on the new primary may write", func() bool {
-			return there.ask("SET "+tag+"x 1") == "+OK\r\n"
-		})
-		eventually(t, "nobody is bound on the replica", func() bool {
-			return !strings.Contains(direct(t, old.Addr, "CLIENT", "LIST"), "name=fenceproxy:")
-		})
-		before := dial(t, r.proxied(t, old.Addr))
-		before.wantPrefix("AUTH "+r.user("", lead.Token)+" x", "+OK")
-		before.want("SET "+tag+"x 2", fmt.Sprintf("-MOVED %d %s\r\n", slot, r.proxied(t, replica.Addr)))
+	// On a replica nobody writes: who may is told where.
+	there := dial(t, r.proxied(t, replica.Addr))
+	there.wantPrefix("AUTH "+r.user("", lead.Token)+" x", "+OK")
+	there.want("SET "+tag+"x 1", fmt.Sprintf("-MOVED %d %s\r\n", slot, r.proxied(t, old.Addr)))
+	there.wantPrefix("FLUSHALL", "-FENCEDOWN ")
+	there.want("READONLY", "+OK\r\n")
+	eventually(t, "the replica knows that the cluster is up", func() bool { return there.ask("GET "+tag+"x") == "$-1\r\n" })
+	blocked := dial(t, r.proxied(t, old.Addr))
+	blocked.wantPrefix("AUTH "+r.user("", lead.Token)+" x", "+OK")
+	blocked.send("BLPOP " + tag + "list 0")
 
-		// A primary that dies may take the last writes along: the count ends here.
-		t.Logf("%d writes, %d failed", l.done(t, c), len(l.errs))
-		// The new primary dies; the old one takes its place again.
-		replica.Kill()
-		eventually(t, "the session on the old primary may write again", func() bool {
-			return before.ask("SET "+tag+"x 3") == "+OK\r\n"
-		})
-		eventually(t, "the leader goes on once its client has looked again", func() bool {
-			c.ReloadState(t.Context())
-			return c.Set(t.Context(), tag+"c", 1, 0).Err() == nil
-		})
+	l.goesOn(t)
+	if err := nodes.Failover(t.Context(), replica, false); err != nil {
+		t.Fatal(err)
+	}
+	// The demoted node answers blocked commands with a redirection; then, or without one, the
+	// session ends.
+	if rest := blocked.rest(); rest != "" && rest != fmt.Sprintf("-MOVED %d %s\r\n", slot, r.proxied(t, replica.Addr)) && !strings.HasPrefix(rest, "-UNBLOCKED ") {
+		t.Errorf("the session on the old primary got %q", rest)
+	}
+	eventually(t, "the session on the new primary may write", func() bool {
+		return there.ask("SET "+tag+"x 1") == "+OK\r\n"
+	})
+	eventually(t, "nobody is bound on the replica", func() bool {
+		return !strings.Contains(direct(t, old.Addr, "CLIENT", "LIST"), "name=fenceproxy:")
+	})
+	before := dial(t, r.proxied(t, old.Addr))
+	before.wantPrefix("AUTH "+r.user("", lead.Token)+" x", "+OK")
+	before.want("SET "+tag+"x 2", fmt.Sprintf("-MOVED %d %s\r\n", slot, r.proxied(t, replica.Addr)))
+
+	l.goesOn(t)
+	// A primary that dies may take the last writes along: the count ends here.
+	t.Logf("%d writes, %d failed", l.done(t, c), len(l.errs))
+	// The new primary dies; the old one takes its place again.
+	replica.Kill()
+	eventually(t, "the session on the old primary may write again", func() bool {
+		return before.ask("SET "+tag+"x 3") == "+OK\r\n"
+	})
+	eventually(t, "the leader goes on once its client has looked again", func() bool {
+		c.ReloadState(t.Context())
+		return c.Set(t.Context(), tag+"c", 1, 0).Err() == nil
 	})
 }
 
 // A takeover ends the old leader's sessions on every node.
-func TestClusterTakeover(t *testing.T) {
-	both(t, func(t *testing.T, program string) {
-		nodes := startCluster(t, program)
-		r := newClusterRig(t, nodes, nil)
-		lead := r.lead(t)
-		var old []*wire
-		for _, p := range nodes.Primaries {
-			w := dial(t, r.proxied(t, p.Addr))
-			w.want("FENCE BIND "+lead.Token.Reveal(), "+OK\r\n")
-			w.want("SET "+r.tagIn(t, p)+"k 1", "+OK\r\n")
-			w.send("BLPOP " + r.tagIn(t, p) + "list 0")
-			old = append(old, w)
+func clusterTakeover(t *testing.T, nodes *servers.RedisCluster) {
+	r := newClusterRig(t, nodes, nil)
+	lead := r.lead(t)
+	var old []*wire
+	for _, p := range nodes.Primaries {
+		w := dial(t, r.proxied(t, p.Addr))
+		w.want("FENCE BIND "+lead.Token.Reveal(), "+OK\r\n")
+		w.want("SET "+r.tagIn(t, p)+"k 1", "+OK\r\n")
+		w.send("BLPOP " + r.tagIn(t, p) + "list 0")
+		old = append(old, w)
+	}
+	next := r.takeOver(t, lead)
+	w := dial(t, r.proxied(t, nodes.Primaries[0].Addr))
+	w.want("FENCE BIND "+next.Token.Reveal(), "+OK\r\n")
+	for i, p := range nodes.Primaries {
+		if got := old[i].rest(); !strings.HasPrefix(got, "-FENCED ") || strings.Count(got, "\r\n") != 1 {
+			t.Errorf("the old leader on node %d got %q", i, got)
 		}
-		next := r.takeOver(t, lead)
-		w := dial(t, r.proxied(t, nodes.Primaries[0].Addr))
-		w.want("FENCE BIND "+next.Token.Reveal(), "+OK\r\n")
-		for i, p := range nodes.Primaries {
-			if got := old[i].rest(); !strings.HasPrefix(got, "-FENCED ") || strings.Count(got, "\r\n") != 1 {
-				t.Errorf("the old leader on node %d got %q", i, got)
-			}
-			list := direct(t, p.Addr, "CLIENT", "LIST")
-			if n := strings.Count(list, "name=fenceproxy:"); n > 1 || n == 1 && i > 0 {
-				t.Errorf("node %d has bound sessions: %s", i, list)
-			}
-			x := dial(t, r.proxied(t, p.Addr))
-			x.wantPrefix("FENCE BIND "+lead.Token.Reveal(), "-FENCED ")
-			x.wantPrefix("SET "+r.tagIn(t, p)+"k 1", "-FENCED ")
+		list := direct(t, p.Addr, "CLIENT", "LIST")
+		if n := strings.Count(list, "name=fenceproxy:"); n > 1 || n == 1 && i > 0 {
+			t.Errorf("node %d has bound sessions: %s", i, list)
 		}
-	})
+		x := dial(t, r.proxied(t, p.Addr))
+		x.wantPrefix("FENCE BIND "+lead.Token.Reveal(), "-FENCED ")
+		x.wantPrefix("SET "+r.tagIn(t, p)+"k 1", "-FENCED ")
+	}
 }
 
 // While the cluster cannot be asked, nobody is bound; a session is bound at its next write

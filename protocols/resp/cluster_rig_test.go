@@ -137,15 +137,18 @@ func fromProxy(ctx context.Context, addr string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", addr)
 }
 
-// strangers are the connections of a node's clients that are not the proxy's.
-func strangers(t testing.TB, addr string) (lines []string) {
+// noStrangers checks that a node's clients are all the proxy's, but for this test's own
+// and for other nodes that bring it keys.
+func noStrangers(t testing.TB, addr string) {
 	t.Helper()
-	for line := range strings.Lines(direct(t, addr, "CLIENT", "LIST", "TYPE", "normal")) {
-		if !strings.Contains(line, " addr="+proxyHost+":") && !strings.Contains(line, " cmd=client|list ") && !strings.Contains(line, " cmd=restore-asking ") {
-			lines = append(lines, line)
+	eventually(t, "all the clients of "+addr+" are the proxy's", func() bool {
+		for line := range strings.Lines(direct(t, addr, "CLIENT", "LIST", "TYPE", "normal")) {
+			if !strings.Contains(line, " addr="+proxyHost+":") && !strings.Contains(line, " cmd=client|list ") && !strings.Contains(line, " cmd=restore-asking ") {
+				return false
+			}
 		}
-	}
-	return lines
+		return true
+	})
 }
 
 // client is a cluster client of the proxy's that leads.

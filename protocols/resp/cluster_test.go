@@ -4,66 +4,69 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fenceproxy/fenceproxy/internal/servers"
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
 )
 
-// both runs a test in front of a cluster of each kind.
-func both(t *testing.T, test func(t *testing.T, program string)) {
+// In front of a cluster of each kind, which stays as it is.
+func TestCluster(t *testing.T) {
 	for _, program := range []string{testenv.RedisServer, testenv.ValkeyServer} {
-		t.Run(program, func(t *testing.T) { test(t, program) })
+		t.Run(program, func(t *testing.T) {
+			nodes := startCluster(t, program)
+			for name, test := range map[string]func(*testing.T, *servers.RedisCluster){
+				"Lists": clusterLists, "ClientStaysOnTheProxy": clusterClientStaysOnTheProxy, "Takeover": clusterTakeover,
+				"SlotsMoveUnderLoad": clusterSlotsMoveUnderLoad,
+			} {
+				t.Run(name, func(t *testing.T) { test(t, nodes) })
+			}
+		})
 	}
 }
 
 // What the nodes are asked for their addresses comes as they answer it, but for the
 // addresses, in both protocols.
-func TestClusterLists(t *testing.T) {
-	both(t, func(t *testing.T, program string) {
-		r := newClusterRig(t, startCluster(t, program), nil)
-		for _, n := range r.nodes.All() {
-			through, there := dial(t, r.proxied(t, n.Addr)), dial(t, n.Addr)
-			for _, protocol := range []string{"2", "3"} {
-				for _, w := range []*wire{through, there} {
-					w.wantPrefix("HELLO "+protocol, map[string]string{"2": "*", "3": "%"}[protocol])
-				}
-				for _, cmd := range []string{"CLUSTER SLOTS", "CLUSTER SHARDS", "CLUSTER REPLICAS " + strings.Repeat("0", 40), "CLUSTER MYID", "CLUSTER SLOTS x"} {
-					want := there.ask(cmd)
-					for _, other := range r.nodes.All() {
-						to := r.proxied(t, other.Addr)
-						_, from, _ := strings.Cut(other.Addr, ":")
-						_, port, _ := strings.Cut(to, ":")
-						want = strings.ReplaceAll(want, ":"+from+"\r\n", ":"+port+"\r\n")
-					}
-					through.want(cmd, want)
-				}
-				got := through.ask("CLUSTER NODES")
+func clusterLists(t *testing.T, nodes *servers.RedisCluster) {
+	r := newClusterRig(t, nodes, nil)
+	for _, n := range r.nodes.All() {
+		through, there := dial(t, r.proxied(t, n.Addr)), dial(t, n.Addr)
+		for _, protocol := range []string{"2", "3"} {
+			for _, w := range []*wire{through, there} {
+				w.wantPrefix("HELLO "+protocol, map[string]string{"2": "*", "3": "%"}[protocol])
+			}
+			for _, cmd := range []string{"CLUSTER SLOTS", "CLUSTER SHARDS", "CLUSTER REPLICAS " + strings.Repeat("0", 40), "CLUSTER MYID", "CLUSTER SLOTS x"} {
+				want := there.ask(cmd)
 				for _, other := range r.nodes.All() {
-					if strings.Contains(got, " "+other.Addr+"@") || !strings.Contains(got, " "+r.proxied(t, other.Addr)+"@") {
-						t.Errorf("CLUSTER NODES tells %s:\n%s", other.Addr, got)
-					}
+					to := r.proxied(t, other.Addr)
+					_, from, _ := strings.Cut(other.Addr, ":")
+					_, port, _ := strings.Cut(to, ":")
+					want = strings.ReplaceAll(want, ":"+from+"\r\n", ":"+port+"\r\n")
+				}
+				through.want(cmd, want)
+			}
+			got := through.ask("CLUSTER NODES")
+			for _, other := range r.nodes.All() {
+				if strings.Contains(got, " "+other.Addr+"@") || !strings.Contains(got, " "+r.proxied(t, other.Addr)+"@") {
+					t.Errorf("CLUSTER NODES tells %s:\n%s", other.Addr, got)
 				}
 			}
 		}
-	})
+	}
 }
 
 // A cluster client writes over all slots and stays on the proxy.
-func TestClusterClientStaysOnTheProxy(t *testing.T) {
-	both(t, func(t *testing.T, program string) {
-		r := newClusterRig(t, startCluster(t, program), nil)
-		lead := r.lead(t)
-		c := r.client(t, lead.Token)
-		for i := range 300 {
-			if err := c.Set(t.Context(), "key"+sprint(i), i, 0).Err(); err != nil {
-				t.Fatal(err)
-			}
+func clusterClientStaysOnTheProxy(t *testing.T, nodes *servers.RedisCluster) {
+	r := newClusterRig(t, nodes, nil)
+	lead := r.lead(t)
+	c := r.client(t, lead.Token)
+	for i := range 300 {
+		if err := c.Set(t.Context(), "key"+sprint(i), i, 0).Err(); err != nil {
+			t.Fatal(err)
 		}
-		for _, n := range r.nodes.All() {
-			if s := strangers(t, n.Addr); len(s) > 0 {
-				t.Errorf("%s has clients that are not the proxy's: %q", n.Addr, s)
-			}
-			if n := direct(t, n.Addr, "DBSIZE"); n == "0" {
-				t.Error("a node got no key")
-			}
+	}
+	for _, n := range r.nodes.All() {
+		noStrangers(t, n.Addr)
+		if n := direct(t, n.Addr, "DBSIZE"); n == "0" {
+			t.Error("a node got no key")
 		}
-	})
+	}
 }
