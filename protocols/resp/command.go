@@ -26,6 +26,7 @@ const (
 	verbSetName
 	verbGetName
 	verbReply
+	verbCapa
 	verbList
 	verbSubscribe
 )
@@ -37,6 +38,7 @@ var verbs = map[string]verb{
 	"subscribe": verbSubscribe, "psubscribe": verbSubscribe, "ssubscribe": verbSubscribe,
 	"unsubscribe": verbSubscribe, "punsubscribe": verbSubscribe, "sunsubscribe": verbSubscribe,
 	"client|setname": verbSetName, "client|getname": verbGetName, "client|reply": verbReply,
+	"client|capa":   verbCapa,
 	"cluster|slots": verbList, "cluster|shards": verbList, "cluster|nodes": verbList,
 	"cluster|replicas": verbList, "cluster|slaves": verbList,
 }

@@ -193,12 +193,34 @@ func (c *core) special(cmd *command, raw []byte, s *scanner) bool {
 		return s.argc == 2 && c.getName()
 	case verbReply:
 		return s.argc == 3 && c.reply(s.arg(raw, 2), raw)
+	case verbCapa:
+		staysHere(raw, s.argc)
+		return false
 	case verbList:
 		return c.list(cmd, raw)
 	default:
 		return false
 	}
 	return true
+}
+
+// staysHere makes the capability redirect in CLIENT CAPA one that no server knows, which is
+// to be ignored.
+//
+// INVARIANT: no client is sent past the proxy. It would present its user name there, and the
+// token in it. (Redirections of a cluster lead to the proxy itself.)
+func staysHere(raw []byte, argc int) {
+	_, pos, _ := scanHead(raw, 0, '*')
+	for range argc {
+		size, at, f := scanHead(raw, pos, '$')
+		if f != foundWhole {
+			return // cannot be: raw is whole
+		}
+		pos = at + int(size) + 2
+		if equalFold(cString(raw[at:at+int(size)]), "redirect") {
+			raw[at] = '-'
+		}
+	}
 }
 
 // reply follows CLIENT REPLY. Inside MULTI it takes effect in the middle of EXEC's
