@@ -64,6 +64,7 @@ func mustBind(t *testing.T, f *redisfence.ClusterFence, addr string, x guard.Ter
 
 // A primary that the others do not know is swept, since it is a member.
 func TestClusterPrimaryUnknownToTheOthers(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	c := startCluster(t, testenv.RedisServer, false, "--cluster-require-full-coverage", "no")
 	o := newOperator(t, c)
 	f := openCluster(t, c)
@@ -126,6 +127,7 @@ func busPort(t *testing.T, o *operator, p *servers.Process) string {
 // Nobody is bound on a node that is not a member, whatever its copy says, nor on a replica,
 // nor on a primary without slots, nor by a record that is not severed.
 func TestClusterConfirmNeedsAllThatItAsksFor(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	c := startCluster(t, testenv.RedisServer, true)
 	o := newOperator(t, c)
 	f := openCluster(t, c)
@@ -180,6 +182,7 @@ func cutOff(t *testing.T, o *operator, primary, replica *servers.Process) {
 // A failover of the home's primary loses the raise, and the members. No older term is
 // bound again, on any node, though all copies but one may be lost too.
 func TestClusterFailoverThatLosesTheRaise(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	for _, program := range []string{testenv.RedisServer, testenv.ValkeyServer} {
 		t.Run(program, func(t *testing.T) {
 			c := startCluster(t, program, true)
@@ -252,6 +255,7 @@ func TestClusterFailoverThatLosesTheRaise(t *testing.T) {
 // A node that is dead holds up a takeover until the cluster has declared it failed and its
 // slots are others'; a primary whose slots nobody takes over holds it up for good.
 func TestClusterDeadNodes(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	c := startCluster(t, testenv.RedisServer, true, "--cluster-require-full-coverage", "no")
 	o := newOperator(t, c)
 	f := openCluster(t, c)
@@ -308,6 +312,7 @@ func TestClusterDeadNodes(t *testing.T) {
 // A paused primary is given up by the cluster and by a takeover. When it comes back its old
 // connections end, before it could be promoted again.
 func TestClusterNodeThatReturnsIsSwept(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	c := startCluster(t, testenv.RedisServer, true)
 	o := newOperator(t, c)
 	f := openCluster(t, c)

@@ -219,6 +219,7 @@ func takeOverOnce(ctx context.Context, f guard.Fence, x guard.Term) error {
 // takeover is over, the connection is not bound, or is dead; and nobody binds to the old
 // term any more.
 func TestClusterInterleavings(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	c := startCluster(t, testenv.RedisServer, false)
 	o := newOperator(t, c)
 	binder, binds := pausable(t, c)

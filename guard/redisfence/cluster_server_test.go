@@ -15,6 +15,7 @@ import (
 // The rules that we name suffice on each node, and whatever is missing of them is noticed
 // before it is needed.
 func TestClusterRights(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	c := startCluster(t, testenv.RedisServer, false)
 	o := newOperator(t, c)
 	f, err := redisfence.OpenCluster(t.Context(), strings.Replace(clusterURL(c), "://", "://ctl:s3cr3t@", 1), redisfence.ClusterOptions{})
@@ -64,6 +65,7 @@ func TestClusterRights(t *testing.T) {
 // Neither a server that is out of memory nor a script that does not end holds up a takeover
 // or, in the end, a bind.
 func TestClusterFullAndBusy(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	c := startCluster(t, testenv.ValkeyServer, false, "--busy-reply-threshold", "10", "--maxmemory-policy", "noeviction")
 	o := newOperator(t, c)
 	f := openCluster(t, c)

@@ -124,6 +124,7 @@ func clusterResource(t testing.TB, c *servers.RedisCluster, f *redisfence.Cluste
 }
 
 func TestClusterSuite(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	for _, program := range []string{testenv.RedisServer, testenv.ValkeyServer} {
 		t.Run(program, func(t *testing.T) {
 			c := startCluster(t, program, false)
