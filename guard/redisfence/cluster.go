@@ -16,8 +16,8 @@ import (
 
 // Errors of a ClusterFence, for errors.Is.
 var (
-	// ErrNotPrimary: the node is no primary with slots, and nobody may bind there.
-	ErrNotPrimary = errors.New("the node is not a primary with slots")
+	// ErrNotPrimary: the node is no primary, and nobody may bind there.
+	ErrNotPrimary = errors.New("the node is not a primary")
 	// ErrBehind: the fence is behind a copy of it on another node: a failover lost its last
 	// raise. The next raise mends it.
 	ErrBehind = errors.New("the fence lost its last raise, as copies of it on other nodes show")

@@ -58,7 +58,10 @@ func (f *ClusterFence) look(ctx context.Context, node *rediscluster.Node, electi
 	if err := f.place(ctx, node); err != nil {
 		return false, err
 	}
-	slot, _ := copySlot(*node)
+	slot, has := copySlot(*node)
+	if !has {
+		return f.lookWithoutSlot(ctx, *node, electionID, r)
+	}
 	var (
 		wg              sync.WaitGroup
 		value, other    string
@@ -90,6 +93,24 @@ func (f *ClusterFence) look(ctx context.Context, node *rediscluster.Node, electi
 	return false, f.elsewhere(ctx, *node, copyErr)
 }
 
+// lookWithoutSlot is look where the node owns no slot yet, and cannot hold a copy: all
+// other copies are looked at in its place.
+func (f *ClusterFence) lookWithoutSlot(ctx context.Context, node rediscluster.Node, electionID string, r guard.Record) (bool, error) {
+	member, record, err := f.home(ctx, electionID, nodeMember(node))
+	switch {
+	case err != nil:
+		return false, err
+	case record != Encode(r):
+		return false, fmt.Errorf("confirming: %w", guard.ErrConflict)
+	case !member:
+		return false, nil
+	}
+	if err := f.noneAbove(ctx, electionID, r); err != nil {
+		return false, f.changed(ctx, electionID, r, err)
+	}
+	return true, nil
+}
+
 // witness is another primary than the node: the next one by address that answered lately,
 // or else any.
 func witness(v *rediscluster.View, node rediscluster.Node) (w rediscluster.Node, ok bool) {
@@ -118,13 +139,13 @@ func (f *ClusterFence) place(ctx context.Context, node *rediscluster.Node) error
 		}
 	}
 	now, ok := f.top.View().ByID(node.ID)
-	if _, has := copySlot(now); !ok || !now.Primary || !has {
+	if !ok || !now.Primary {
 		if err := f.top.Refresh(ctx); err != nil {
 			return err
 		}
 		now, ok = f.top.View().ByID(node.ID)
 	}
-	if _, has := copySlot(now); !ok || !now.Primary || !has {
+	if !ok || !now.Primary {
 		return fmt.Errorf("%s: %w", node.Addr, ErrNotPrimary)
 	}
 	*node = now
@@ -158,26 +179,15 @@ func (f *ClusterFence) enlist(ctx context.Context, node *rediscluster.Node, elec
 	if err := f.place(ctx, node); err != nil {
 		return err
 	}
-	slot, _ := copySlot(*node)
-	if err := f.addMembers(ctx, electionID, nodeMember(*node), slotMember(slot)); err != nil {
+	slot, has := copySlot(*node)
+	add := []string{nodeMember(*node)}
+	if has {
+		add = append(add, slotMember(slot))
+	}
+	if err := f.addMembers(ctx, electionID, add...); err != nil || !has {
 		return err
 	}
-	m, err := f.members(ctx, electionID)
-	if err != nil {
-		return err
-	}
-	err = f.each(copySlots(f.top.View(), m), func(slot int) error {
-		value, err := f.getCopy(ctx, electionID, slot)
-		if err != nil {
-			return err
-		}
-		n, err := copyNumber(value)
-		if err == nil && n > r.Highest {
-			err = fmt.Errorf("%w: number %d of election %q", ErrBehind, n, electionID)
-		}
-		return err
-	})
-	if err != nil {
+	if err := f.noneAbove(ctx, electionID, r); err != nil {
 		return err
 	}
 	key := copyKey(electionID, slot)
@@ -191,6 +201,25 @@ func (f *ClusterFence) enlist(ctx context.Context, node *rediscluster.Node, elec
 		return fmt.Errorf("%w: number %d of election %q", ErrBehind, above.Number, electionID)
 	}
 	return err
+}
+
+// noneAbove looks at all copies, and fails if one is above the record.
+func (f *ClusterFence) noneAbove(ctx context.Context, electionID string, r guard.Record) error {
+	m, err := f.members(ctx, electionID)
+	if err != nil {
+		return err
+	}
+	return f.each(copySlots(f.top.View(), m), func(slot int) error {
+		value, err := f.getCopy(ctx, electionID, slot)
+		if err != nil {
+			return err
+		}
+		n, err := copyNumber(value)
+		if err == nil && n > r.Highest {
+			err = fmt.Errorf("%w: number %d of election %q", ErrBehind, n, electionID)
+		}
+		return err
+	})
 }
 
 // each calls do for each slot, several at a time, and returns the first error.

@@ -124,8 +124,44 @@ func busPort(t *testing.T, o *operator, p *servers.Process) string {
 	return ""
 }
 
+// A primary that owns no slot yet, and gets its first one, has no copy: the others are looked
+// at in its place.
+func TestClusterPrimaryWithoutSlots(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, testenv.RedisServer, false)
+	o := newOperator(t, c)
+	f := openCluster(t, c)
+	x := homedAt(t, o, c.Primaries[0], 5)
+	r := leads(t, f, x)
+	p, err := c.AddPrimary(t.Context())
+	o.must(err)
+	o.must(f.Topology().Refresh(t.Context()))
+	rollBack := o.snapshot(x.Election)
+	old, err := bindAt(t, f, p.Addr, x, r)
+	o.must(err)
+	y := after(x)
+	s := leads(t, f, y)
+	if old.Write(t.Context()) == nil {
+		t.Error("alive")
+	}
+	if _, err := bindAt(t, f, p.Addr, x, r); !errors.Is(err, guard.ErrConflict) {
+		t.Errorf("the old term: %v", err)
+	}
+	if _, err := bindAt(t, f, p.Addr, y, s); err != nil {
+		t.Error(err)
+	}
+	rollBack()
+	if _, err := bindAt(t, f, p.Addr, x, r); !errors.Is(err, redisfence.ErrBehind) {
+		t.Errorf("the old term, when the raise is lost: %v", err)
+	}
+	s = leads(t, f, y)
+	o.must(c.MoveSlot(t.Context(), 0, o.owner(0), p))
+	o.must(f.Topology().Refresh(t.Context()))
+	mustBind(t, f, p.Addr, y, s)
+}
+
 // Nobody is bound on a node that is not a member, whatever its copy says, nor on a replica,
-// nor on a primary without slots, nor by a record that is not severed.
+// nor by a record that is not severed.
 func TestClusterConfirmNeedsAllThatItAsksFor(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	c := startCluster(t, testenv.RedisServer, true)

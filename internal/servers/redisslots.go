@@ -43,9 +43,18 @@ func (c *RedisCluster) All() []*Process {
 	return append(append([]*Process{}, c.Primaries...), c.Replicas...)
 }
 
-// AddReplica starts a replica of a primary, and waits until it has a copy and every node
-// knows of it.
-func (c *RedisCluster) AddReplica(ctx context.Context, of *Process) (*Process, error) {
+// AddPrimary starts a primary that owns no slot, and waits until every node knows it.
+func (c *RedisCluster) AddPrimary(ctx context.Context) (*Process, error) {
+	p, err := c.join(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.Primaries = append(c.Primaries, p)
+	return p, c.known(ctx, p, "master -")
+}
+
+// join starts a node and tells all others of it: to wait for gossip takes seconds.
+func (c *RedisCluster) join(ctx context.Context) (*Process, error) {
 	bus, err := FreePort()
 	if err != nil {
 		return nil, err
@@ -56,27 +65,25 @@ func (c *RedisCluster) AddReplica(ctx context.Context, of *Process) (*Process, e
 	if err != nil {
 		return nil, err
 	}
-	c.Replicas = append(c.Replicas, p)
-	id, err := RedisNodeID(ctx, of)
-	if err != nil {
-		return nil, err
-	}
-	for _, n := range c.All() { // to wait for gossip takes seconds
-		if n == p || ended(n) {
+	for _, n := range c.All() {
+		if ended(n) {
 			continue
 		}
 		if err := do(ctx, n, "CLUSTER", "MEET", p.Host(), p.Port(), bus); err != nil {
+			p.Stop()
 			return nil, err
 		}
 	}
-	if err := poll(ctx, func() error { return do(ctx, p, "CLUSTER", "REPLICATE", id) }); err != nil {
-		return nil, fmt.Errorf("making a replica: %w", err)
-	}
+	return p, nil
+}
+
+// known waits until every node shows a node so.
+func (c *RedisCluster) known(ctx context.Context, p *Process, as string) error {
 	me, err := RedisNodeID(ctx, p)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return p, poll(ctx, func() error {
+	return poll(ctx, func() error {
 		for _, n := range c.All() {
 			if ended(n) {
 				continue
@@ -87,12 +94,35 @@ func (c *RedisCluster) AddReplica(ctx context.Context, of *Process) (*Process, e
 			}
 			known := false
 			for line := range strings.Lines(text) {
-				known = known || strings.HasPrefix(line, me) && strings.Contains(line, "slave "+id)
+				known = known || strings.HasPrefix(line, me) && strings.Contains(line, as)
 			}
 			if !known {
-				return fmt.Errorf("%s does not know the replica", n.Addr)
+				return fmt.Errorf("%s does not know the new node", n.Addr)
 			}
 		}
+		return nil
+	})
+}
+
+// AddReplica starts a replica of a primary, and waits until it has a copy and every node
+// knows of it.
+func (c *RedisCluster) AddReplica(ctx context.Context, of *Process) (*Process, error) {
+	id, err := RedisNodeID(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	p, err := c.join(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.Replicas = append(c.Replicas, p)
+	if err := poll(ctx, func() error { return do(ctx, p, "CLUSTER", "REPLICATE", id) }); err != nil {
+		return nil, fmt.Errorf("making a replica: %w", err)
+	}
+	if err := c.known(ctx, p, "slave "+id); err != nil {
+		return nil, err
+	}
+	return p, poll(ctx, func() error {
 		info, err := ask(ctx, p, "INFO", "replication")
 		if err == nil && !strings.Contains(info, "master_link_status:up") {
 			err = errors.New("the replica has no copy yet")
