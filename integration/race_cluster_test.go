@@ -135,8 +135,12 @@ func (r *clusterRaced) key() string { return r.keys[rand.IntN(len(r.keys))] }
 
 // dial opens a client that follows the proxy's own redirections.
 func (r *clusterRaced) dial(proxy, protocol int, c guard.Credential) *redis.ClusterClient {
+	return dialCluster(r.proxies[proxy], protocol, c)
+}
+
+func dialCluster(addr string, protocol int, c guard.Credential) *redis.ClusterClient {
 	return redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: []string{r.proxies[proxy]}, Protocol: protocol, PoolSize: 2, DisableIdentity: true, MaxRedirects: 8, ReadTimeout: 30 * time.Second,
+		Addrs: []string{addr}, Protocol: protocol, PoolSize: 2, DisableIdentity: true, MaxRedirects: 8, ReadTimeout: 30 * time.Second,
 		OnConnect: func(ctx context.Context, cn *redis.Conn) error {
 			return cn.Do(ctx, "FENCE", "BIND", c.Election, c.Token.Reveal()).Err()
 		},
@@ -247,6 +251,9 @@ func (r *clusterRaced) takeovers(t *testing.T, ctx context.Context, b election.B
 		}
 	}()
 	for i := range count {
+		if i > 0 && i%50 == 0 {
+			t.Logf("%d takeovers", i)
+		}
 		proxy, reopen := rand.IntN(2), func() {}
 		if i > 0 {
 			if rand.IntN(2) == 0 {
@@ -311,9 +318,11 @@ func (r *clusterRaced) late(t *testing.T, ctx context.Context) (late, all int) {
 // A mover moves slots from one primary to another all the time, as redis-cli --cluster
 // reshard does: those of the written keys, of the fence, of its copies, and any others.
 type mover struct {
-	c     *servers.RedisCluster
-	keys  []string
-	moved atomic.Int64
+	c        *servers.RedisCluster
+	election string
+	keys     []string
+	turn     sync.Locker // held while a slot moves
+	moved    atomic.Int64
 }
 
 func (m *mover) run(t *testing.T, ctx context.Context) {
@@ -328,6 +337,8 @@ func (m *mover) run(t *testing.T, ctx context.Context) {
 }
 
 func (m *mover) move(ctx context.Context, top *rediscluster.Topology) error {
+	m.turn.Lock()
+	defer m.turn.Unlock()
 	if err := top.Refresh(ctx); err != nil {
 		return err
 	}
@@ -335,7 +346,7 @@ func (m *mover) move(ctx context.Context, top *rediscluster.Topology) error {
 	slot := rand.IntN(rediscluster.Slots)
 	switch rand.IntN(4) {
 	case 0:
-		slot = rediscluster.Slot([]byte(redisfence.Key(raceElection)))
+		slot = rediscluster.Slot([]byte(redisfence.Key(m.election)))
 	case 1:
 		if n, _ := v.ByAddr(m.c.Primaries[rand.IntN(len(m.c.Primaries))].Addr); len(n.Slots) > 0 {
 			slot = n.Slots[len(n.Slots)-1].Last
@@ -389,7 +400,7 @@ func clusterRace(t *testing.T, program string, replicas bool, takeovers int, wra
 		r.proxies[i], r.valves[i] = clusterProxy(t, ctx, "redis+cluster://"+strings.Join(addrs, ","), b, wrap)
 	}
 	moving, stop := context.WithCancel(ctx)
-	m := &mover{c: c, keys: r.keys}
+	m := &mover{c: c, election: raceElection, keys: r.keys, turn: new(sync.Mutex)}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop()
