@@ -177,7 +177,7 @@ func (c *core) refuseHere(words string) {
 	c.up = append(c.up, "$-1\r\n"...)
 	c.poison = words
 	c.dead = true
-	if c.conn.replyOff || c.conn.skipNext {
+	if c.conn.silent() || c.conn.skipNext {
 		c.end("") // the server will say nothing
 	}
 }

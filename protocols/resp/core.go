@@ -92,12 +92,16 @@ type connState struct {
 	proto    int // 2 or 3
 	multi    bool
 	replyOff bool
+	replyOn  bool // CLIENT REPLY ON was passed on since, and not answered yet
 	skipNext bool // CLIENT REPLY SKIP came last
 	monitor  bool
 	quit     bool // QUIT was passed on: the server will close
 	name     ownName
 	inMulti  *ownName // a name given inside MULTI, which counts at EXEC
 }
+
+// silent reports whether, as far as is known, no replies come.
+func (s *connState) silent() bool { return s.replyOff && !s.replyOn }
 
 // An ownName is the name that the client gave its connection.
 type ownName struct {

@@ -225,6 +225,9 @@ func staysHere(raw []byte, argc int) {
 
 // reply follows CLIENT REPLY. Inside MULTI it takes effect in the middle of EXEC's
 // reply; replies are then not relied on until CLIENT REPLY ON or RESET.
+//
+// INVARIANT: replies that were off are relied on again when the server has said OK: it refuses
+// CLIENT REPLY ON, silently, where the user may not send it and, in RESP2, while subscribed.
 func (c *core) reply(mode, raw []byte) bool {
 	conn := &c.conn
 	c.up = append(c.up, raw...)
@@ -232,12 +235,12 @@ func (c *core) reply(mode, raw []byte) bool {
 	mode = cString(mode)
 	switch {
 	case equalFold(mode, "off"):
-		conn.replyOff = true
+		conn.replyOff, conn.replyOn = true, false
 	case equalFold(mode, "skip"):
 		conn.replyOff = conn.replyOff || conn.multi
-		conn.skipNext = !conn.replyOff
+		conn.skipNext = !conn.silent()
 	case equalFold(mode, "on"):
-		conn.replyOff = conn.replyOff && conn.multi
+		conn.replyOn = conn.replyOff && !conn.multi
 	}
 	return true
 }

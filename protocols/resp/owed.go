@@ -9,7 +9,7 @@ package resp
 // closes it: libraries take an error that comes unasked for the reply to their next command,
 // or for a fault of their own, at which some end the program. No safety rests on it.
 func (c *core) owes(skipped bool) {
-	if conn := &c.conn; !skipped && !conn.replyOff && !conn.skipNext {
+	if conn := &c.conn; !skipped && !conn.silent() && !conn.skipNext {
 		c.owed++
 	}
 }

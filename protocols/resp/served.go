@@ -81,6 +81,9 @@ func (c *core) fromServer(b []byte) error {
 // a flow.
 func (c *core) starts(kind byte) bool {
 	f := &c.flow
+	if c.conn.replyOn && kind == '+' {
+		c.conn.replyOff, c.conn.replyOn = false, false // no message of a subscription is this
+	}
 	switch {
 	case f.step == stepAuthenticate:
 		f.aMap = f.aMap || kind == '%'
