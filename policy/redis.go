@@ -75,6 +75,10 @@ func (c *RedisCommand) Sub(name string) *RedisCommand {
 // Subcommands are the subcommands that the server lists, by their own lower-case names.
 func (c *RedisCommand) Subcommands() iter.Seq2[string, *RedisCommand] { return maps.All(c.subs) }
 
+// Publishes reports whether the command sends a message to subscribers and does nothing
+// else. Its class is RedisWrite.
+func (c *RedisCommand) Publishes() bool { return c.Name == "publish" || c.Name == "spublish" }
+
 // KeyAt reports whether argument i of a command with n arguments, its name counted,
 // may be a key.
 func (c *RedisCommand) KeyAt(i, n int) bool {

@@ -17,8 +17,8 @@ var redisNamed = redisNames(
 		module|list acl|cat acl|genpass acl|whoami
 		cluster|countkeysinslot cluster|count-failure-reports cluster|getkeysinslot cluster|info
 		cluster|keyslot cluster|links cluster|myid cluster|myshardid cluster|nodes cluster|replicas
-		cluster|shards cluster|slaves cluster|slots
-		script|exists function|dump function|list function|stats
+		cluster|shards cluster|slaves cluster|slots cluster|slot-stats
+		script|exists script|show function|dump function|list function|stats
 		object|encoding object|freq object|idletime object|refcount
 		xinfo|consumers xinfo|groups xinfo|stream`},
 

@@ -139,6 +139,7 @@ func respConfig(cfg *config.Config, l *config.Listener, down *tlsconf.Server, up
 		Upstream:       l.Upstream,
 		Election:       l.Election,
 		Elections:      l.Elections,
+		OpenPublish:    l.OpenPublish,
 		MaxConns:       l.MaxConns,
 		Drain:          cfg.Drain,
 		TLS:            down,

@@ -294,7 +294,7 @@ func TestTheExampleLoads(t *testing.T) {
 	}
 	for _, key := range []string{
 		"elections", "backend", "backend_file", "guard", "validate_every", "permit", "timeout", "advance_timeout",
-		"listeners", "name", "protocol", "listen", "upstream", "control", "election", "elections", "max_conns", "nodes", "prepared_transactions", "replication",
+		"listeners", "name", "protocol", "listen", "upstream", "control", "election", "elections", "max_conns", "nodes", "publish", "prepared_transactions", "replication",
 		"socket_mode", "tls", "cert", "key", "required", "client_ca", "client_certs", "client_user", "upstream_tls", "mode", "ca", "server_name", "scram_verifiers", "scram_userlist",
 		"target_session_attrs", "load_balance_hosts", "limits", "pending", "per_address", "buffer", "inspect", "timeouts", "startup", "login", "connect",
 		"admit", "idle", "idle_in_transaction", "keepalive", "interval", "count", "proxy_protocol", "trusted",

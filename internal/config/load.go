@@ -138,6 +138,12 @@ func (r *reader) listener(o *object, others []Listener) Listener {
 	if f := o.take("max_conns"); f != nil {
 		l.MaxConns = f.number(1, 1_000_000)
 	}
+	if f := o.take("publish"); f != nil {
+		if l.Protocol == Postgres {
+			f.mistake("is for redis and valkey only")
+		}
+		l.OpenPublish = f.oneOf("fenced", "open") == "open"
+	}
 	if f := o.take("nodes"); f != nil {
 		if l.Protocol == Postgres {
 			f.mistake("is for redis and valkey only")

@@ -62,6 +62,9 @@ type Config struct {
 	// Elections are served besides Election: names, or prefixes that end with *. Both
 	// empty serves every election.
 	Elections []string
+	// OpenPublish lets readers publish messages (PUBLISH, SPUBLISH). Takeovers do not end
+	// that; scripts of readers still cannot publish.
+	OpenPublish bool
 	// FenceDB is the database that holds the fence; zero is the usual one.
 	FenceDB int
 	// MaxConns bounds the clients served at once; zero means

@@ -64,6 +64,7 @@ type coreConfig struct {
 	election  string // the listener's default election, or empty
 	serves    func(election string) bool
 	fenceDB   int
+	publish   bool   // readers may publish
 	localAddr string // of our end of the connection upstream, as CLIENT INFO shows it
 	commands  commandTable
 	cluster   clusterMap // nil: the server is no node of a cluster

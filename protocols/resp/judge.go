@@ -95,14 +95,15 @@ func (c *core) command(raw []byte, s *scanner) bool {
 // verdict says why the session may not send the command, or zero. No command is one
 // that the server does not know: a write.
 //
-// INVARIANT: zero for a write only while the session is bound.
+// INVARIANT: zero for a write only while the session is bound, but for messages where the
+// listener's rule opens them.
 func (c *core) verdict(cmd *command) code {
 	class := policy.RedisWrite
 	if cmd != nil {
 		class = cmd.Class
 	}
 	switch {
-	case class == policy.RedisRead:
+	case class == policy.RedisRead, c.cfg.publish && cmd != nil && cmd.Publishes():
 		return 0
 	case class == policy.RedisRefused:
 		return codeNotAllowed

@@ -88,6 +88,7 @@ func (s *Server) session(ctx context.Context, client net.Conn) {
 		election:  s.c.Election,
 		serves:    s.c.serves,
 		fenceDB:   s.c.FenceDB,
+		publish:   s.c.OpenPublish,
 		localAddr: upstream.LocalAddr().String(),
 		commands:  table,
 	}
