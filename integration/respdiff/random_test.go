@@ -17,7 +17,7 @@ import (
 // connectionVerbs are commands that change the connection's state, mixed into random streams.
 var connectionVerbs = []string{
 	"MULTI", "EXEC", "DISCARD", "WATCH str", "UNWATCH", "SELECT 1", "SELECT 0", "CLIENT REPLY SKIP", "CLIENT REPLY OFF", "CLIENT REPLY ON",
-	"SUBSCRIBE c", "UNSUBSCRIBE c", "PSUBSCRIBE c*", "PUNSUBSCRIBE c*", "PING", "ECHO x", "CLIENT SETNAME me",
+	"SUBSCRIBE c", "UNSUBSCRIBE c", "PSUBSCRIBE c*", "PUNSUBSCRIBE c*", "PING", "CLIENT SETNAME me",
 	"HELLO 2", "HELLO 3", "RESET", "CLIENT TRACKING ON", "CLIENT TRACKING OFF", "NOSUCH a b", "GET", "CLIENT", "AUTH default x", "FLUSHALL", "FLUSHDB",
 }
 
