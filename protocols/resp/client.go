@@ -12,10 +12,18 @@ func (l *collector) reset() { l.scan.reset() }
 // maxIdleBuffer is how large a buffer may stay between commands.
 const maxIdleBuffer = 32 << 10
 
+// maxUp is how much there may be for the server before nothing more is taken from the client:
+// what takes a command's place may be longer than the command.
+const maxUp = 64 << 10
+
+// full reports whether up must be emptied before the core takes more from the client, also
+// of what it holds.
+func (c *core) full() bool { return len(c.up) >= maxUp && !c.ended && !c.dead }
+
 // fromClient takes bytes of the client's and returns how many: fewer than given when
-// the core begins to wait. It may change b, and keeps nothing of it.
+// the core begins to wait, or is full. It may change b, and keeps nothing of it.
 func (c *core) fromClient(b []byte) (n int) {
-	for !c.waiting() {
+	for !c.waiting() && !c.full() {
 		if c.ended || c.dead {
 			c.cmd.held = nil
 			return len(b)
@@ -50,7 +58,7 @@ func (c *core) fromClient(b []byte) (n int) {
 // take judges the commands in b as far as they are whole, and returns how many bytes
 // they were.
 func (c *core) take(b []byte) (used int) {
-	for !c.waiting() && !c.ended && !c.dead {
+	for !c.waiting() && !c.full() && !c.ended && !c.dead {
 		skipped := c.conn.skipNext
 		if c.stream.active {
 			used += c.streamed(b[used:])

@@ -156,6 +156,7 @@ func (x *session) feed(ctx context.Context, b []byte) bool {
 		x.mu.Lock()
 		x.core.up = append(out.b, x.core.up...)
 		n := x.core.fromClient(b)
+		full := x.core.full()
 		up := x.takeUp()
 		ask, waiting, ended := x.core.ask, x.core.waiting(), x.core.ended
 		step := x.core.flow.step
@@ -178,7 +179,7 @@ func (x *session) feed(ctx context.Context, b []byte) bool {
 			if !x.await(ctx, step) {
 				return false
 			}
-		case len(b) == 0:
+		case len(b) == 0 && !full:
 			return true
 		}
 	}
