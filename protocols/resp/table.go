@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -120,37 +121,54 @@ func describe(ctx context.Context, control Control, names ...string) ([]*command
 type tables struct {
 	control Control
 	timeout time.Duration
+	suspect atomic.Bool // the server closed connections: it may be another one by now
 
-	mu      sync.Mutex
+	mu      sync.Mutex // held while the server is asked
 	newest  *table
 	loaded  time.Time
-	suspect bool // the server closed connections: it may be another one by now
+	asked   time.Time // when the last question that failed was asked
+	failure error     // what came of it
 }
 
 // get returns a table that is fresh enough for a session that begins. One that is merely
 // old serves on while the server cannot be asked.
+//
+// Sessions that wait for a question of another's share its failure: a server that does not
+// answer holds up each of them once, and not all of them one after the other.
 func (t *tables) get(ctx context.Context) (*table, error) {
+	came := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.newest != nil && !t.suspect && time.Since(t.loaded) < tableAge {
+	if t.newest != nil && !t.suspect.Load() && time.Since(t.loaded) < tableAge {
 		return t.newest, nil
+	}
+	if t.failure != nil && t.asked.After(came) {
+		return t.old(t.failure)
 	}
 	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
+	asked, suspect := time.Now(), t.suspect.Swap(false) // anew if it closes connections meanwhile
 	fresh, err := loadTable(ctx, t.control)
 	if err != nil {
-		if t.newest != nil && !t.suspect {
-			return t.newest, nil
+		if suspect {
+			t.suspect.Store(true)
 		}
-		return nil, err
+		if !errors.Is(ctx.Err(), context.Canceled) { // that is the end of this session alone
+			t.asked, t.failure = asked, err
+		}
+		return t.old(err)
 	}
-	t.newest, t.loaded, t.suspect = fresh, time.Now(), false
+	t.newest, t.loaded, t.failure = fresh, time.Now(), nil
 	return fresh, nil
 }
 
-// suspectIt makes the next session load the table anew.
-func (t *tables) suspectIt() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.suspect = true
+// old is the table that there is, if it may still serve where another cannot be had.
+func (t *tables) old(err error) (*table, error) {
+	if t.newest != nil && !t.suspect.Load() {
+		return t.newest, nil
+	}
+	return nil, err
 }
+
+// suspectIt makes the next session load the table anew.
+func (t *tables) suspectIt() { t.suspect.Store(true) }
