@@ -194,7 +194,7 @@ var mutants = []mutant{
 		"./protocols/resp", "TestClusterTranscripts"},
 	{"no bound session on a demoted node of a cluster", "protocols/resp/cluster.go",
 		"if !n.Primary {\n", "if !n.Primary && n.ID == \"\" {\n",
-		"./protocols/resp", "TestClusterFailover/redis"},
+		"./protocols/resp", "TestClusterFailover/redis7"},
 	{"no address of a node in a redirection", "protocols/resp/clustercore.go",
 		"if !ok {\n\t\treturn []byte(tryLater)\n\t}\n\treturn redirect(", "if !ok {\n\t\treturn line\n\t}\n\treturn redirect(",
 		"./protocols/resp", "TestClusterTranscripts"},

@@ -15,7 +15,6 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/guard/rediscluster"
 	"github.com/fenceproxy/fenceproxy/internal/servers"
-	"github.com/fenceproxy/fenceproxy/internal/testenv"
 	"github.com/fenceproxy/fenceproxy/protocols/resp"
 )
 
@@ -161,8 +160,8 @@ func clusterSlotsMoveUnderLoad(t *testing.T, nodes *servers.RedisCluster) {
 // A failover, asked for or forced by a death: the leader goes on at the new primary, and
 // no bound session stays on the old one.
 func TestClusterFailover(t *testing.T) {
-	for _, program := range []string{testenv.RedisServer, testenv.ValkeyServer} {
-		t.Run(program, func(t *testing.T) { clusterFailover(t, startCluster(t, program)) })
+	for _, v := range []servers.RedisVersion{servers.Redis7, servers.Valkey8} {
+		t.Run(v.Name, func(t *testing.T) { clusterFailover(t, startCluster(t, v)) })
 	}
 }
 
@@ -255,7 +254,7 @@ func clusterTakeover(t *testing.T, nodes *servers.RedisCluster) {
 // While the cluster cannot be asked, nobody is bound; a session is bound at its next write
 // when it can.
 func TestClusterCannotBeAsked(t *testing.T) {
-	nodes := startCluster(t, testenv.RedisServer)
+	nodes := startCluster(t, servers.Redis7)
 	r := newClusterRig(t, nodes, nil)
 	lead := r.lead(t)
 	p := nodes.Primaries[0]
@@ -274,7 +273,7 @@ func TestClusterCannotBeAsked(t *testing.T) {
 // Nodes come and go: a new one is told of as soon as its cluster knows it, and the port of
 // one that has left is another's when there are no more.
 func TestClusterNodesComeAndGo(t *testing.T) {
-	nodes := startCluster(t, testenv.RedisServer)
+	nodes := startCluster(t, servers.Redis7)
 	var ports []int
 	r := newClusterRig(t, nodes, func(c *resp.ClusterConfig) {
 		c.Ports = c.Ports[:4]
@@ -320,7 +319,7 @@ func TestClusterNodesComeAndGo(t *testing.T) {
 // The ports of a cluster are counted together, and the address that clients connect to
 // first leads to a primary.
 func TestClusterSeed(t *testing.T) {
-	nodes := startCluster(t, testenv.RedisServer)
+	nodes := startCluster(t, servers.Redis7)
 	if _, err := nodes.AddReplica(t.Context(), nodes.Primaries[0]); err != nil {
 		t.Fatal(err)
 	}

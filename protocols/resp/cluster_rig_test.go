@@ -55,14 +55,18 @@ func (f *watchedFence) Confirm(ctx context.Context, n rediscluster.Node, t guard
 	return f.ClusterFence.Confirm(ctx, n, t, r)
 }
 
-func newClusterRig(t testing.TB, nodes *servers.RedisCluster, config func(*resp.ClusterConfig)) *clusterRig {
+func newClusterRig(t testing.TB, nodes *servers.RedisCluster, config func(*resp.ClusterConfig), control ...func(*rediscluster.Options)) *clusterRig {
 	t.Helper()
 	r := &clusterRig{rig: &rig{election: testenv.Name(t, "e"), elections: memory.New(), log: new(testenv.Buffer)}, nodes: nodes}
 	log := slog.New(slog.NewTextHandler(r.log, nil))
-	r.fence = &watchedFence{ClusterFence: redisfence.NewCluster(rediscluster.Options{
+	o := rediscluster.Options{
 		Seeds: []string{nodes.Primaries[0].Addr, nodes.Primaries[1].Addr}, Every: 200 * time.Millisecond,
 		Redis: redis.Options{Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return fromProxy(ctx, addr) }},
-	}, redisfence.ClusterOptions{Log: log})}
+	}
+	for _, change := range control {
+		change(&o)
+	}
+	r.fence = &watchedFence{ClusterFence: redisfence.NewCluster(o, redisfence.ClusterOptions{Log: log})}
 	r.top = r.fence.Topology()
 	g := guard.New(r.elections, r.fence, guard.Config{ValidateEvery: 100 * time.Millisecond, Log: log})
 	var ports []int
@@ -110,18 +114,18 @@ func newClusterRig(t testing.TB, nodes *servers.RedisCluster, config func(*resp.
 			t.Logf("log:\n%s", r.log.String())
 		}
 	})
-	for _, n := range nodes.All() {
-		r.proxied(t, n.Addr)
-	}
+	eventually(t, "every node is served", func() bool {
+		return strings.Count(r.log.String(), "serving a node") >= len(nodes.All())
+	})
 	return r
 }
 
 // startCluster starts three primaries.
-func startCluster(t testing.TB, program string, args ...string) *servers.RedisCluster {
+func startCluster(t testing.TB, v servers.RedisVersion) *servers.RedisCluster {
 	t.Helper()
-	// Redis 7.0 knows one loopback address only.
-	args = append([]string{"--protected-mode", "no"}, args...)
-	c, err := servers.StartRedisClusterWithReplicas(testenv.Context(t), servers.RedisOptions{Program: program, Args: args}, 3, false)
+	o := servers.RedisOptions{Bin: testenv.RedisBin(t, v), Program: v.Program,
+		Args: []string{"--protected-mode", "no"}} // Redis 7.0 knows one loopback address only
+	c, err := servers.StartRedisClusterWithReplicas(testenv.Context(t), o, 3, false)
 	if err != nil {
 		t.Fatal(err)
 	}

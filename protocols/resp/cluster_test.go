@@ -5,14 +5,13 @@ import (
 	"testing"
 
 	"github.com/fenceproxy/fenceproxy/internal/servers"
-	"github.com/fenceproxy/fenceproxy/internal/testenv"
 )
 
 // In front of a cluster of each kind, which stays as it is.
 func TestCluster(t *testing.T) {
-	for _, program := range []string{testenv.RedisServer, testenv.ValkeyServer} {
-		t.Run(program, func(t *testing.T) {
-			nodes := startCluster(t, program)
+	for _, v := range servers.RedisVersions() {
+		t.Run(v.Name, func(t *testing.T) {
+			nodes := startCluster(t, v)
 			for name, test := range map[string]func(*testing.T, *servers.RedisCluster){
 				"Lists": clusterLists, "ClientStaysOnTheProxy": clusterClientStaysOnTheProxy, "Takeover": clusterTakeover,
 				"SlotsMoveUnderLoad": clusterSlotsMoveUnderLoad,
