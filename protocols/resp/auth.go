@@ -137,7 +137,8 @@ func (c *core) resets() bool {
 		cred = &c.bound.credential
 		c.unbind(&guard.Refusal{Reason: guard.NoCredential, Election: cred.election})
 	}
-	c.again, c.retry, c.replica, c.named = nil, nil, false, false
+	c.again, c.named = nil, false
+	c.noRetry()
 	c.up = appendCommand(c.up, "RESET")
 	c.conn = connState{proto: 2, quit: c.conn.quit}
 	if cred != nil {

@@ -92,6 +92,8 @@ func (c *core) sendToPrimary() {
 	c.substituteFor(codeMoved, of)
 }
 
+func (c *core) noRetry() { c.retry, c.replica, c.early = nil, false, false }
+
 // bindsNow begins to bind a session whose bind was refused for what may be over by now: its
 // node was a replica, or the cluster could not be asked. That is tried once for each
 // command, which is to be given again then.

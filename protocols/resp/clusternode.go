@@ -12,6 +12,7 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/guard/rediscluster"
+	"github.com/fenceproxy/fenceproxy/guard/redisfence"
 )
 
 // A node is a node of a cluster with its sessions.
@@ -127,6 +128,8 @@ func (n *node) confirm(ctx context.Context, p *guard.Permit) (confirmation, erro
 		return isRecorded, nil
 	case errors.Is(err, guard.ErrConflict):
 		return isChanged, nil
+	case errors.Is(err, redisfence.ErrNotPrimary):
+		return isEarly, err
 	default:
 		return isUnknown, err
 	}

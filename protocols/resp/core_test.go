@@ -196,6 +196,8 @@ func (p *player) answer(t *testing.T, text string) {
 		p.c.recorded(isRecorded)
 	case "changed":
 		p.c.recorded(isChanged)
+	case "early":
+		p.c.recorded(isEarly)
 	case "unknown":
 		p.c.recorded(isUnknown)
 	case "new node":

@@ -60,7 +60,8 @@ func (c *core) fenceUnbind() {
 		c.substitute(codeInMulti, fenceCommand)
 		return
 	}
-	c.again, c.retry, c.replica = nil, nil, false
+	c.again = nil
+	c.noRetry()
 	c.unbind(&guard.Refusal{Reason: guard.NoCredential, Election: c.cfg.election})
 	c.conn.skipNext = false
 	if c.named {

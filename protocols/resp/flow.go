@@ -158,7 +158,8 @@ func (c *core) admit(renew bool) {
 	f.binding, f.replies = nil, nil
 	// From here on the session writes only with the new credential.
 	c.unbind(&guard.Refusal{Reason: guard.NoCredential, Election: f.cred.election})
-	c.again, c.retry, c.replica = nil, nil, false
+	c.again = nil
+	c.noRetry()
 	if f.cred.refusal != nil {
 		c.fail(f.cred.refusal)
 		return

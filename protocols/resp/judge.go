@@ -78,6 +78,9 @@ func (c *core) command(raw []byte, s *scanner) bool {
 			c.sendAway(cmd, raw, s)
 			return true
 		}
+		if code == codeWrite && c.early {
+			code = codeEarly
+		}
 	}
 	c.retried = false
 	if code == 0 && c.touchesFence(cmd, raw, s.argc) {

@@ -88,6 +88,7 @@ type confirmation uint8
 const (
 	isRecorded confirmation = iota
 	isChanged
+	isEarly // the node has no slots yet
 	isUnknown
 )
 
@@ -103,6 +104,9 @@ func (c *core) recorded(is confirmation) {
 		c.ask = question{kind: askLive}
 	case isChanged:
 		c.tryAgain()
+	case isEarly:
+		c.retry, c.early = c.flow.cred, true
+		c.fail(c.unable("this node of the cluster has no slots yet, and nobody writes before it has"))
 	default:
 		c.retry = c.flow.cred
 		c.fail(c.unable("the fence on the nodes of the cluster could not be looked at"))

@@ -230,6 +230,9 @@ func (c *core) judgeLong(arg []byte) bool {
 		if c.replica && (cmd.First > 0 || cmd.Movable) {
 			code = codeMoved
 		}
+		if c.early {
+			code = codeEarly
+		}
 	}
 	c.retried = false
 	if code == codeNone && cmd != nil && !cmd.verb.mayBeLong() {

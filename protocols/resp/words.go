@@ -32,6 +32,7 @@ const (
 	codeStatus     code = 's' // FENCE STATUS
 	codeHelp       code = 'h' // FENCE HELP
 	codeMoved      code = 'j' // a write on a replica, for the primary
+	codeEarly      code = 'y' // a write on a node that has no slots yet
 	codeList       code = 'c' // CLUSTER SLOTS or the like at a wrong time
 	codeNoOwnName  code = 'g' // CLIENT GETNAME where the client gave none
 	codeSentinel   code = 'S' // nothing: it marks a place in the order of replies
@@ -110,6 +111,8 @@ func (c *core) words(what code, command string) string {
 		return "+OK\r\n"
 	case codeMoved:
 		return c.moved(command)
+	case codeEarly:
+		return errorLine("TRYAGAIN", "this node of the cluster has no slots yet; this session is bound when it has.")
 	case codeList:
 		return errorLine(wordErr, name+" through fenceproxy needs replies, and is not possible inside MULTI or after MONITOR.")
 	case codeNoOwnName:
