@@ -352,3 +352,33 @@ func TestClusterSeed(t *testing.T) {
 		return err == nil && string(b) == "+PONG"
 	})
 }
+
+// A node that is new gets its first slot, with keys in it, while the leader writes to them.
+func TestClusterNewPrimary(t *testing.T) {
+	nodes := startCluster(t, servers.Redis7)
+	first := nodes.Primaries[0]
+	fresh, err := nodes.AddPrimary(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newClusterRig(t, nodes, nil)
+	lead := r.lead(t)
+	c := r.client(t, lead.Token)
+	tag := r.tagIn(t, first)
+	slot := rediscluster.Slot([]byte(tag))
+	var keys []string
+	for i := range 20 {
+		keys = append(keys, fmt.Sprintf("%sk%d", tag, i))
+	}
+	l := burden(t, c, keys...)
+	l.goesOn(t)
+	if err := nodes.MoveSlot(t.Context(), slot, first, fresh); err != nil {
+		t.Fatal(err)
+	}
+	l.goesOn(t)
+	total := l.done(t, c)
+	if len(l.errs) > 0 {
+		t.Errorf("%d of %d writes failed, the first: %v", len(l.errs), total, l.errs[0])
+	}
+	noStrangers(t, fresh.Addr)
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -70,12 +71,14 @@ func newClusterRig(t testing.TB, nodes *servers.RedisCluster, config func(*resp.
 	r.top = r.fence.Topology()
 	g := guard.New(r.elections, r.fence, guard.Config{ValidateEvery: 100 * time.Millisecond, Log: log})
 	var ports []int
-	for range 2 * len(nodes.Primaries) {
+	for len(ports) < 2*len(nodes.Primaries) {
 		p, err := servers.FreePort()
 		if err != nil {
 			t.Fatal(err)
 		}
-		ports = append(ports, p)
+		if !slices.Contains(ports, p) {
+			ports = append(ports, p)
+		}
 	}
 	c := resp.ClusterConfig{
 		Config:   resp.Config{Upstream: "the cluster", Guard: g, Election: r.election, Log: log},
