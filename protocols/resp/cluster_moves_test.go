@@ -361,6 +361,9 @@ func TestClusterNewPrimary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "the new node knows that the cluster is up", func() bool {
+		return strings.Contains(direct(t, fresh.Addr, "CLUSTER", "INFO"), "cluster_state:ok")
+	})
 	r := newClusterRig(t, nodes, nil)
 	lead := r.lead(t)
 	c := r.client(t, lead.Token)

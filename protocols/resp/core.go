@@ -43,7 +43,7 @@ type core struct {
 	again   *credential    // to bind with after the next successful AUTH
 	retry   *credential    // to bind with before the next write: the refusal may pass; in a cluster
 	replica bool           // it will not while the node is a replica
-	early   bool           // it will when the node has slots
+	early   bool           // it will when the node is known as a primary
 	retried bool           // it was tried for the command under way
 
 	bindErr *guard.Refusal // why the last FENCE BIND failed; nil: it did not

@@ -88,7 +88,7 @@ type confirmation uint8
 const (
 	isRecorded confirmation = iota
 	isChanged
-	isEarly // the node has no slots yet
+	isEarly // the cluster does not know yet that the node is a primary
 	isUnknown
 )
 
@@ -106,7 +106,7 @@ func (c *core) recorded(is confirmation) {
 		c.tryAgain()
 	case isEarly:
 		c.retry, c.early = c.flow.cred, true
-		c.fail(c.unable("this node of the cluster has no slots yet, and nobody writes before it has"))
+		c.fail(c.unable("the cluster does not know yet that this node is a primary"))
 	default:
 		c.retry = c.flow.cred
 		c.fail(c.unable("the fence on the nodes of the cluster could not be looked at"))

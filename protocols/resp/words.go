@@ -32,7 +32,7 @@ const (
 	codeStatus     code = 's' // FENCE STATUS
 	codeHelp       code = 'h' // FENCE HELP
 	codeMoved      code = 'j' // a write on a replica, for the primary
-	codeEarly      code = 'y' // a write on a node that has no slots yet
+	codeEarly      code = 'y' // a write on a node that is not known as a primary yet
 	codeList       code = 'c' // CLUSTER SLOTS or the like at a wrong time
 	codeNoOwnName  code = 'g' // CLIENT GETNAME where the client gave none
 	codeSentinel   code = 'S' // nothing: it marks a place in the order of replies
@@ -112,7 +112,7 @@ func (c *core) words(what code, command string) string {
 	case codeMoved:
 		return c.moved(command)
 	case codeEarly:
-		return errorLine("TRYAGAIN", "this node of the cluster has no slots yet; this session is bound when it has.")
+		return errorLine("TRYAGAIN", "the cluster does not know yet that this node is a primary; then this session is bound.")
 	case codeList:
 		return errorLine(wordErr, name+" through fenceproxy needs replies, and is not possible inside MULTI or after MONITOR.")
 	case codeNoOwnName:
