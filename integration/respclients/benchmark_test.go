@@ -14,6 +14,9 @@ import (
 func (p place) benchmark(t *testing.T, ctx context.Context, args ...string) *exec.Cmd {
 	t.Helper()
 	base := []string{"-h", p.host(), "-p", p.port(), "--user", p.username(), "-a", password}
+	if p.ca != "" {
+		base = append(base, "--tls", "--cacert", p.ca)
+	}
 	return p.command(ctx, testenv.Tool(t, "redis-benchmark"), append(base, args...)...)
 }
 

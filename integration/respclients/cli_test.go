@@ -17,6 +17,9 @@ import (
 func (p place) cli(t *testing.T, ctx context.Context, args ...string) *exec.Cmd {
 	t.Helper()
 	base := []string{"-h", p.host(), "-p", p.port(), "--user", p.username(), "--no-auth-warning"}
+	if p.ca != "" {
+		base = append(base, "--tls", "--cacert", p.ca)
+	}
 	if p.resp != 0 {
 		base = append(base, "-"+strconv.Itoa(p.resp))
 	}

@@ -50,7 +50,7 @@ type goScript struct {
 
 // options are the library's own defaults, but for what the place says.
 func (g *goScript) options() *redis.Options {
-	o := &redis.Options{Addr: g.p.addr, Username: g.p.username(), Password: password, Protocol: g.p.resp, ContextTimeoutEnabled: true}
+	o := &redis.Options{Addr: g.p.addr, Username: g.p.username(), Password: password, Protocol: g.p.resp, TLSConfig: g.p.tls(), ContextTimeoutEnabled: true}
 	if g.p.bind {
 		o.OnConnect = func(ctx context.Context, cn *redis.Conn) error {
 			err := cn.Do(ctx, "FENCE", "BIND", g.p.election, g.p.token).Err()
@@ -353,7 +353,7 @@ func (g *goScript) refused(ctx context.Context) {
 // ways presents the token in each way.
 func (g *goScript) ways(ctx context.Context) {
 	status := func(what string, o *redis.Options) {
-		o.Addr, o.Protocol = g.p.addr, g.p.resp
+		o.Addr, o.Protocol, o.TLSConfig = g.p.addr, g.p.resp, g.p.tls()
 		c := redis.NewClient(o)
 		defer c.Close()
 		g.status(ctx, what, c)

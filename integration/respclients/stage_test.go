@@ -2,6 +2,8 @@ package respclients
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"os"
 	"os/exec"
@@ -32,7 +34,9 @@ const (
 type stage struct {
 	name      string
 	server    *servers.Process
+	upstream  string // where the proxy finds it
 	proxy     string // host:port
+	ca        string // a file: connections to both are with TLS
 	elections election.Backend
 	admin     *redis.Client // beside the proxy
 }
@@ -45,7 +49,14 @@ func newStage(t *testing.T, ctx context.Context, name string) *stage {
 // newStageOn is a stage on some server.
 func newStageOn(t *testing.T, ctx context.Context, name string, server *servers.Process) *stage {
 	t.Helper()
-	s := &stage{name: name, server: server, admin: redis.NewClient(&redis.Options{Addr: server.Addr, DisableIdentity: true})}
+	return newStageBehind(t, ctx, name, server, server.Addr, "redis://"+server.Addr, nil)
+}
+
+// newStageBehind is a stage whose listener reaches the server by the upstream and control
+// given; more are further settings of it. With an authority, both legs are with TLS.
+func newStageBehind(t *testing.T, ctx context.Context, name string, server *servers.Process, upstream, control string, ca *testenv.Authority, more ...string) *stage {
+	t.Helper()
+	s := &stage{name: name, server: server, upstream: upstream, admin: redis.NewClient(&redis.Options{Addr: server.Addr, DisableIdentity: true})}
 	t.Cleanup(func() { _ = s.admin.Close() })
 	s.do(t, ctx, "ACL", "SETUSER", user, "on", ">"+password, "~*", "&*", "+@all")
 	url := "redis://" + testenv.SharedRedis(t).Addr + "/0"
@@ -57,8 +68,13 @@ func newStageOn(t *testing.T, ctx context.Context, name string, server *servers.
 	s.elections = b
 	// Nothing is asked between a resignation and the next acquisition, so that a loss
 	// is a takeover every time.
-	s.proxy = testenv.StartProxy(t, url, fmt.Sprintf("protocol: redis\nupstream: %s\ncontrol: redis://%s\nelection: %s",
-		server.Addr, server.Addr, name), "guard: {validate_every: 60s, permit: 120s}").Addr
+	if ca != nil {
+		cert := ca.Issue("proxy", []string{"127.0.0.1"}, nil)
+		s.ca = ca.CA
+		more = append(more, fmt.Sprintf("tls: {cert: %s, key: %s}", cert.Cert, cert.Key), fmt.Sprintf("upstream_tls: {mode: verify-full, ca: %s}", ca.CA))
+	}
+	s.proxy = testenv.StartProxy(t, url, fmt.Sprintf("protocol: redis\nupstream: %s\ncontrol: %s\nelection: %s\n%s",
+		upstream, control, name, strings.Join(more, "\n")), "guard: {validate_every: 60s, permit: 120s}").Addr
 	// The fence is there from the start: it is a key that DBSIZE counts.
 	c := s.lead(t, ctx, "first")
 	s.write(t, ctx, c, "SET", "first", "1")
@@ -124,7 +140,7 @@ func (s *stage) resign(t *testing.T, ctx context.Context, c guard.Credential) {
 // write runs a command through the proxy, as a leader.
 func (s *stage) write(t *testing.T, ctx context.Context, c guard.Credential, args ...any) {
 	t.Helper()
-	cl := redis.NewClient(&redis.Options{Addr: s.proxy, Username: s.leader(c).username(), Password: password, DisableIdentity: true})
+	cl := redis.NewClient(&redis.Options{Addr: s.proxy, Username: s.leader(c).username(), Password: password, DisableIdentity: true, TLSConfig: s.leader(c).tls()})
 	defer cl.Close()
 	if err := cl.Do(ctx, args...).Err(); err != nil {
 		t.Fatalf("%v: %v", args, err)
@@ -153,11 +169,12 @@ type place struct {
 	token    string // empty: none
 	bind     bool   // the token is presented by FENCE BIND
 	resp     int    // the protocol; 0: the client's default
+	ca       string // a file: with TLS
 }
 
-func (s *stage) direct() place { return place{addr: s.server.Addr, election: s.name} }
+func (s *stage) direct() place { return place{addr: s.upstream, election: s.name, ca: s.ca} }
 
-func (s *stage) reader() place { return place{addr: s.proxy, election: s.name} }
+func (s *stage) reader() place { return place{addr: s.proxy, election: s.name, ca: s.ca} }
 
 func (s *stage) leader(c guard.Credential) place {
 	p := s.reader()
@@ -186,6 +203,20 @@ func (p place) username() string {
 	return user + ";election=" + p.election + ";token=" + p.token
 }
 
+// tls is what a client in this process verifies the other side with, if it does.
+func (p place) tls() *tls.Config {
+	if p.ca == "" {
+		return nil
+	}
+	text, err := os.ReadFile(p.ca)
+	if err != nil {
+		return &tls.Config{RootCAs: x509.NewCertPool()} // trusts nobody
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(text)
+	return &tls.Config{RootCAs: roots}
+}
+
 func (p place) host() string { h, _, _ := strings.Cut(p.addr, ":"); return h }
 func (p place) port() string { _, port, _ := strings.Cut(p.addr, ":"); return port }
 
@@ -196,6 +227,9 @@ func (p place) env() []string {
 		"REDIS_USER="+p.username(), "REDIS_PASSWORD="+password, "FENCE_ELECTION="+p.election, "FENCE_TOKEN="+p.token)
 	if p.bind {
 		env = append(env, "FENCE_BIND=1")
+	}
+	if p.ca != "" {
+		env = append(env, "REDIS_CA="+p.ca)
 	}
 	if p.resp != 0 {
 		env = append(env, "RESP="+strconv.Itoa(p.resp))

@@ -4,9 +4,11 @@ const Redis = require('ioredis')
 const s = require('./script')
 const { show, attempt, ask, lost, again } = s
 
+const at = { host: s.host, port: s.port, password: s.password, tls: s.ca && { ca: s.ca } }
+
 // connected has the library's own defaults, but for what the place says.
 async function connected(token, more) {
-  const c = new Redis({ host: s.host, port: s.port, username: s.username(token), password: s.password, lazyConnect: true, ...more })
+  const c = new Redis({ ...at, username: s.username(token), lazyConnect: true, ...more })
   // Without a listener the library prints what it lost and goes on.
   c.on('error', (e) => events.push(s.failure(e)))
   await c.connect()
@@ -138,13 +140,12 @@ async function ways() {
     console.log(`${what}: ${s.state(await c.call('FENCE', 'STATUS'))}`)
     c.disconnect()
   }
-  const at = { host: s.host, port: s.port, password: s.password }
   const short = `;token=${s.token}`
   await status('none', new Redis({ ...at, username: 'app' }))
   await status('user name', new Redis({ ...at, username: `app;election=${s.election}${short}` }))
   await status('default election', new Redis({ ...at, username: 'app' + short }))
   await status('default user', new Redis({ ...at, username: short }))
-  await status('url', new Redis(`redis://${encodeURIComponent('app' + short)}:${s.password}@${s.host}:${s.port}`))
+  await status('url', new Redis(`${s.ca ? 'rediss' : 'redis'}://${encodeURIComponent('app' + short)}:${s.password}@${s.host}:${s.port}`, { tls: at.tls }))
   const bound = new Redis({ ...at, username: 'app' })
   await bound.call('FENCE', 'BIND', s.election, s.token)
   await status('FENCE BIND', bound)

@@ -16,8 +16,11 @@ const scripts = {
   })
 }
 
+const tls = s.ca ? { tls: true, ca: s.ca } : {}
+const socket = { host: s.host, port: s.port, ...tls }
+
 const options = (token, more) => ({
-  socket: { host: s.host, port: s.port },
+  socket,
   username: s.username(token),
   password: s.password,
   RESP: s.resp,
@@ -171,7 +174,7 @@ function why(e) {
 
 async function ways() {
   const status = async (what, more, first) => {
-    const c = createClient({ socket: { host: s.host, port: s.port }, RESP: s.resp, ...more })
+    const c = createClient({ socket, RESP: s.resp, ...more })
     await c.connect()
     if (first) await c.sendCommand(first)
     console.log(`${what}: ${s.state(await c.sendCommand(['FENCE', 'STATUS']))}`)
@@ -182,7 +185,7 @@ async function ways() {
   await status('user name', { username: `app;election=${s.election}${short}`, password: s.password })
   await status('default election', { username: 'app' + short, password: s.password })
   await status('default user', { username: short, password: 'x' })
-  await status('url', { url: `redis://${encodeURIComponent('app' + short)}:${s.password}@${s.host}:${s.port}` })
+  await status('url', { url: `${s.ca ? 'rediss' : 'redis'}://${encodeURIComponent('app' + short)}:${s.password}@${s.host}:${s.port}`, socket: tls })
   await status('credentials provider', {
     credentialsProvider: { type: 'async-credentials-provider', credentials: async () => ({ username: 'app' + short, password: s.password }) }
   })

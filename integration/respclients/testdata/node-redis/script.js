@@ -17,6 +17,8 @@ exports.bind = Boolean(env.FENCE_BIND)
 exports.resp = Number(env.RESP || 2)
 exports.token = env.FENCE_TOKEN
 exports.commands = JSON.parse(fs.readFileSync(path.join(__dirname, '..', 'commands.json')))
+// ca is the authority of both sides: with TLS.
+exports.ca = env.REDIS_CA && fs.readFileSync(env.REDIS_CA)
 exports.big = '0123456789abcdef'.repeat(1 << 16)
 
 // username is the user name with a token in it.

@@ -21,7 +21,14 @@ def username(token):
     return f"app;election={ELECTION};token={token}" if token and not BIND else "app"
 
 
-class BindingConnection(redis.Connection):
+if "REDIS_CA" in ENV:
+    TLS = {"ssl_ca_certs": ENV["REDIS_CA"]}
+    SSL = {"ssl": True, **TLS}
+else:
+    TLS = SSL = {}
+
+
+class BindingConnection(redis.SSLConnection if TLS else redis.Connection):
     """A connection that presents its token by FENCE BIND when it connects."""
 
     def on_connect(self):
@@ -41,9 +48,9 @@ def connected(**more):
     """A client with the library's own defaults, but for what the place says."""
     if BIND and token:
         one = more.pop("single_connection_client", False)
-        pool = redis.ConnectionPool(connection_class=BindingConnection, host=HOST, port=PORT, username="app", password=PASSWORD, **PROTOCOL, **more)
+        pool = redis.ConnectionPool(connection_class=BindingConnection, host=HOST, port=PORT, username="app", password=PASSWORD, **PROTOCOL, **TLS, **more)
         return redis.Redis(connection_pool=pool, single_connection_client=one)
-    return redis.Redis(HOST, PORT, username=username(token), password=PASSWORD, **PROTOCOL, **more)
+    return redis.Redis(HOST, PORT, username=username(token), password=PASSWORD, **PROTOCOL, **SSL, **more)
 
 
 def name(e):
@@ -190,19 +197,19 @@ def ways():
 
     import urllib.parse
 
-    at = {"host": HOST, "port": PORT, "password": PASSWORD, **PROTOCOL}
+    at = {"host": HOST, "port": PORT, "password": PASSWORD, **PROTOCOL, **SSL}
     short = f";token={TOKEN}"
     status("none", redis.Redis(username="app", **at))
     status("user name", redis.Redis(username=f"app;election={ELECTION}{short}", **at))
     status("default election", redis.Redis(username="app" + short, **at))
     status("default user", redis.Redis(username=f";election={ELECTION}{short}", **at))
-    status("url", redis.Redis.from_url(f"redis://{urllib.parse.quote('app' + short)}:{PASSWORD}@{HOST}:{PORT}", **PROTOCOL))
+    status("url", redis.Redis.from_url(f"{'rediss' if TLS else 'redis'}://{urllib.parse.quote('app' + short)}:{PASSWORD}@{HOST}:{PORT}", **PROTOCOL, **TLS))
     if hasattr(redis, "CredentialProvider"):
         class Provider(redis.CredentialProvider):
             def get_credentials(self):
                 return "app" + short, PASSWORD
 
-        status("credential provider", redis.Redis(HOST, PORT, credential_provider=Provider(), **PROTOCOL))
+        status("credential provider", redis.Redis(HOST, PORT, credential_provider=Provider(), **PROTOCOL, **SSL))
     one = redis.Redis(username="app", single_connection_client=True, **at)
     one.execute_command("FENCE", "BIND", ELECTION, TOKEN)
     status("FENCE BIND", one)
