@@ -20,22 +20,31 @@ const goClosed = `\bEOF$|connection reset by peer|broken pipe`
 func (g *goScript) loss(ctx context.Context) {
 	for _, way := range []struct {
 		name string
-		lose func(ctx context.Context, c *redis.Client)
+		lose func(ctx context.Context, c redis.UniversalClient)
 	}{
 		{"one command", g.loseIdle},
 		{"blpop", g.loseBLPop},
 		{"xreadgroup", g.loseXReadGroup},
 		{"watch", g.loseWatch},
 		{"pipeline", g.losePipeline},
-		{"flood", func(ctx context.Context, c *redis.Client) { g.loseFlood(ctx, c, c.Pipelined) }},
-		{"flood of transactions", func(ctx context.Context, c *redis.Client) { g.loseFlood(ctx, c, c.TxPipelined) }},
+		{"flood", func(ctx context.Context, c redis.UniversalClient) { g.loseFlood(ctx, c, c.Pipelined) }},
+		{"flood of transactions", func(ctx context.Context, c redis.UniversalClient) { g.loseFlood(ctx, c, c.TxPipelined) }},
 		{"subscribed", g.loseSubscribed},
 	} {
-		c := g.connect()
+		c := g.universal()
 		way.lose(ctx, c)
 		g.again(ctx, way.name, c)
 		_ = c.Close()
 	}
+}
+
+// universal is a client of one server, or of a cluster.
+func (g *goScript) universal() redis.UniversalClient {
+	if !g.p.cluster {
+		return g.connect()
+	}
+	return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{g.p.addr}, Username: g.p.username(), Password: password,
+		Protocol: g.p.resp, TLSConfig: g.p.tls(), ContextTimeoutEnabled: true})
 }
 
 // lost prints what the library says of the loss.
@@ -53,7 +62,7 @@ func (g *goScript) ask(what string) string {
 	return g.in.Text()
 }
 
-func (g *goScript) again(ctx context.Context, way string, c *redis.Client) {
+func (g *goScript) again(ctx context.Context, way string, c redis.UniversalClient) {
 	if v, err := c.Get(ctx, "{k}:then").Result(); err == nil && v != "" {
 		fmt.Fprintln(g.out, "again reads")
 	} else {
@@ -61,7 +70,7 @@ func (g *goScript) again(ctx context.Context, way string, c *redis.Client) {
 	}
 	fmt.Fprintln(g.out, "again refused", way, c.Set(ctx, "{k}:late again", 1, 0).Err())
 	g.p.token = g.ask("@again")
-	again := g.connect()
+	again := g.universal()
 	defer again.Close()
 	if err := again.Incr(ctx, "{k}:kept").Err(); err != nil {
 		fmt.Fprintln(g.out, "again cannot write:", err)
@@ -70,7 +79,7 @@ func (g *goScript) again(ctx context.Context, way string, c *redis.Client) {
 	fmt.Fprintln(g.out, "again writes")
 }
 
-func (g *goScript) loseIdle(ctx context.Context, c *redis.Client) {
+func (g *goScript) loseIdle(ctx context.Context, c redis.UniversalClient) {
 	if err := c.Ping(ctx).Err(); err != nil {
 		fmt.Fprintln(g.out, err)
 	}
@@ -78,17 +87,17 @@ func (g *goScript) loseIdle(ctx context.Context, c *redis.Client) {
 	g.lost("one command", c.Set(ctx, "{k}:late", 1, 0).Err())
 }
 
-func (g *goScript) loseBLPop(ctx context.Context, c *redis.Client) {
+func (g *goScript) loseBLPop(ctx context.Context, c redis.UniversalClient) {
 	fmt.Fprintln(g.out, "@blocked")
 	g.lost("blpop", c.BLPop(ctx, 0, queue).Err())
 }
 
-func (g *goScript) loseXReadGroup(ctx context.Context, c *redis.Client) {
+func (g *goScript) loseXReadGroup(ctx context.Context, c redis.UniversalClient) {
 	fmt.Fprintln(g.out, "@blocked")
 	g.lost("xreadgroup", c.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{stream, ">"}, Block: 0}).Err())
 }
 
-func (g *goScript) loseWatch(ctx context.Context, c *redis.Client) {
+func (g *goScript) loseWatch(ctx context.Context, c redis.UniversalClient) {
 	err := c.Watch(ctx, func(tx *redis.Tx) error {
 		if err := tx.Get(ctx, "{k}:then").Err(); err != nil {
 			return err
@@ -100,7 +109,7 @@ func (g *goScript) loseWatch(ctx context.Context, c *redis.Client) {
 	g.lost("watch", err)
 }
 
-func (g *goScript) losePipeline(ctx context.Context, c *redis.Client) {
+func (g *goScript) losePipeline(ctx context.Context, c redis.UniversalClient) {
 	fmt.Fprintln(g.out, "@blocked")
 	cmds, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
 		p.Incr(ctx, "{k}:early")
@@ -116,7 +125,7 @@ func (g *goScript) losePipeline(ctx context.Context, c *redis.Client) {
 	}
 }
 
-func (g *goScript) loseFlood(ctx context.Context, c *redis.Client, pipelined func(ctx context.Context, f func(redis.Pipeliner) error) ([]redis.Cmder, error)) {
+func (g *goScript) loseFlood(ctx context.Context, c redis.UniversalClient, pipelined func(ctx context.Context, f func(redis.Pipeliner) error) ([]redis.Cmder, error)) {
 	fmt.Fprintln(g.out, "@flooding")
 	for {
 		cmds, err := pipelined(ctx, func(p redis.Pipeliner) error {
@@ -134,7 +143,7 @@ func (g *goScript) loseFlood(ctx context.Context, c *redis.Client, pipelined fun
 }
 
 // loseSubscribed has a subscription on a bound connection, which the library renews.
-func (g *goScript) loseSubscribed(ctx context.Context, c *redis.Client) {
+func (g *goScript) loseSubscribed(ctx context.Context, c redis.UniversalClient) {
 	sub := c.Subscribe(ctx, "{k}:channel")
 	defer sub.Close()
 	if _, err := sub.Receive(ctx); err != nil {

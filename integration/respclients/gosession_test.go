@@ -22,6 +22,12 @@ import (
 func goRedis() *script {
 	return &script{name: "go-redis", protocols: []int{2, 3}, run: func(ctx context.Context, p place, mode string, in io.Reader, out io.Writer) error {
 		g := &goScript{p: p, in: bufio.NewScanner(in), out: out}
+		switch {
+		case p.cluster && mode != "loss":
+			g.inCluster(ctx, mode)
+			_, err := fmt.Fprintln(out, "done")
+			return err
+		}
 		switch mode {
 		case "session":
 			g.session(ctx)

@@ -30,6 +30,7 @@ const (
 //	@blocked    and waits in a command that blocks
 //	@flooding   and adds to {k}:flood until it is stopped by an error
 //	@idle       and waits for a line: another leads by then
+//	@publish    and hears of {k}:channel: it is subscribed again
 //
 // In each of these it has writes of a key {k}:late… under way or ahead, which must not be
 // applied. It prints what the client sees of the loss in lines that begin with "lost". Then,
@@ -95,6 +96,8 @@ func (l *loss) event(t *testing.T, ctx context.Context, line string) (answer str
 	case "@idle":
 		l.takeOver(t, ctx)
 		return "go"
+	case "@publish":
+		testenv.Eventually(t, "somebody hears", func() bool { return l.do(t, ctx, "PUBLISH", "{k}:channel", "again").(int64) > 0 })
 	case "@again":
 		l.checkState(t, ctx)
 		l.resign(t, ctx, l.holder)

@@ -37,6 +37,7 @@ type stage struct {
 	upstream  string // where the proxy finds it
 	proxy     string // host:port
 	ca        string // a file: connections to both are with TLS
+	cluster   bool   // server is one node of many, the one that has the keys {k}:…
 	elections election.Backend
 	admin     *redis.Client // beside the proxy
 }
@@ -56,7 +57,7 @@ func newStageOn(t *testing.T, ctx context.Context, name string, server *servers.
 // given; more are further settings of it. With an authority, both legs are with TLS.
 func newStageBehind(t *testing.T, ctx context.Context, name string, server *servers.Process, upstream, control string, ca *testenv.Authority, more ...string) *stage {
 	t.Helper()
-	s := &stage{name: name, server: server, upstream: upstream, admin: redis.NewClient(&redis.Options{Addr: server.Addr, DisableIdentity: true})}
+	s := &stage{name: name, server: server, upstream: upstream, cluster: strings.HasPrefix(upstream, "redis+cluster:"), admin: redis.NewClient(&redis.Options{Addr: server.Addr, DisableIdentity: true})}
 	t.Cleanup(func() { _ = s.admin.Close() })
 	s.do(t, ctx, "ACL", "SETUSER", user, "on", ">"+password, "~*", "&*", "+@all")
 	url := "redis://" + testenv.SharedRedis(t).Addr + "/0"
@@ -101,9 +102,11 @@ func (s *stage) fresh(t *testing.T, ctx context.Context) {
 		p.Do(ctx, "EVAL", `for _, k in ipairs(redis.call('KEYS', '*')) do
 			if string.sub(k, 1, 11) ~= 'fenceproxy:' then redis.call('DEL', k) end
 		end return 1`, 0)
-		p.Do(ctx, "SELECT", 1)
-		p.Do(ctx, "FLUSHDB")
-		p.Do(ctx, "SELECT", 0)
+		if !s.cluster {
+			p.Do(ctx, "SELECT", 1)
+			p.Do(ctx, "FLUSHDB")
+			p.Do(ctx, "SELECT", 0)
+		}
 		p.Do(ctx, "SCRIPT", "FLUSH")
 		p.Do(ctx, "FUNCTION", "FLUSH")
 		return nil
@@ -140,7 +143,8 @@ func (s *stage) resign(t *testing.T, ctx context.Context, c guard.Credential) {
 // write runs a command through the proxy, as a leader.
 func (s *stage) write(t *testing.T, ctx context.Context, c guard.Credential, args ...any) {
 	t.Helper()
-	cl := redis.NewClient(&redis.Options{Addr: s.proxy, Username: s.leader(c).username(), Password: password, DisableIdentity: true, TLSConfig: s.leader(c).tls()})
+	cl := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{s.proxy}, Username: s.leader(c).username(), Password: password,
+		DisableIdentity: true, TLSConfig: s.leader(c).tls(), IsClusterMode: s.cluster})
 	defer cl.Close()
 	if err := cl.Do(ctx, args...).Err(); err != nil {
 		t.Fatalf("%v: %v", args, err)
@@ -170,11 +174,20 @@ type place struct {
 	bind     bool   // the token is presented by FENCE BIND
 	resp     int    // the protocol; 0: the client's default
 	ca       string // a file: with TLS
+	cluster  bool   // it is one node of many
 }
 
-func (s *stage) direct() place { return place{addr: s.upstream, election: s.name, ca: s.ca} }
+func (s *stage) direct() place {
+	p := s.reader()
+	if p.addr = s.upstream; s.cluster {
+		p.addr = s.server.Addr
+	}
+	return p
+}
 
-func (s *stage) reader() place { return place{addr: s.proxy, election: s.name, ca: s.ca} }
+func (s *stage) reader() place {
+	return place{addr: s.proxy, election: s.name, ca: s.ca, cluster: s.cluster}
+}
 
 func (s *stage) leader(c guard.Credential) place {
 	p := s.reader()
@@ -227,6 +240,9 @@ func (p place) env() []string {
 		"REDIS_USER="+p.username(), "REDIS_PASSWORD="+password, "FENCE_ELECTION="+p.election, "FENCE_TOKEN="+p.token)
 	if p.bind {
 		env = append(env, "FENCE_BIND=1")
+	}
+	if p.cluster {
+		env = append(env, "REDIS_CLUSTER=1")
 	}
 	if p.ca != "" {
 		env = append(env, "REDIS_CA="+p.ca)

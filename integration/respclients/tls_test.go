@@ -25,14 +25,13 @@ func TestTLS(t *testing.T) {
 		"--tls-ca-cert-file", ca.CA, "--tls-auth-clients", "no")
 	upstream := fmt.Sprintf("127.0.0.1:%d", port)
 	s := newStageBehind(t, ctx, "tls", server, upstream, "rediss://"+upstream, ca)
-	for _, c := range []struct {
-		*script
-		closed string
-	}{{goRedis(), goClosed}, {node(t, "ioredis", 2), nodeClosed}, {node(t, "noderedis", 3), nodeClosed}, {redisPy(t, ctx), pyClosed}} {
-		t.Run(c.name, func(t *testing.T) {
-			c.transcripts(t, ctx, s)
-			c.losing(t, ctx, s, s.leader, c.closed)
-		})
+	lead := s.lead(t, ctx, "tls")
+	for c := range libraries(t, ctx) {
+		checkWays(t, c.transcript(t, ctx, s.leader(lead).in(c.protocols[0]), "ways"))
+	}
+	s.resign(t, ctx, lead)
+	for c, closed := range libraries(t, ctx) {
+		t.Run(c.name, func(t *testing.T) { c.briefly(t, ctx, s, closed) })
 	}
 	t.Run("redis-cli", func(t *testing.T) {
 		c := s.lead(t, ctx, "redis-cli")

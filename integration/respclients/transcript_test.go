@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
 )
 
@@ -97,6 +98,29 @@ func (c *script) transcripts(t *testing.T, ctx context.Context, s *stage, expect
 	}
 }
 
+// libraries are the scripts of all libraries, each in one protocol, with what they say of a
+// connection that the server closed.
+func libraries(t *testing.T, ctx context.Context) map[*script]string {
+	t.Helper()
+	goRedis := goRedis()
+	goRedis.protocols = []int{3}
+	return map[*script]string{goRedis: goClosed, node(t, "ioredis", 2): nodeClosed, node(t, "noderedis", 3): nodeClosed, redisPy(t, ctx): pyClosed}
+}
+
+// briefly runs a script as leader, as reader, and losing leadership.
+func (c *script) briefly(t *testing.T, ctx context.Context, s *stage, closed string) {
+	t.Helper()
+	lead := s.lead(t, ctx, c.name)
+	resp := c.protocols[0]
+	s.fresh(t, ctx)
+	want := c.transcript(t, ctx, s.direct().in(resp), "session")
+	s.fresh(t, ctx)
+	testenv.Same(t, "session", c.transcript(t, ctx, s.leader(lead).in(resp), "session"), want)
+	testenv.Same(t, "read", c.transcript(t, ctx, s.reader().in(resp), "read"), c.transcript(t, ctx, s.direct().in(resp), "read"))
+	s.resign(t, ctx, lead)
+	c.losing(t, ctx, s, func(c guard.Credential) place { return s.leader(c).in(resp) }, closed)
+}
+
 // checkRefused checks that each write of a reader was refused, and that none was applied.
 func (s *stage) checkRefused(t *testing.T, ctx context.Context, refused string) {
 	t.Helper()
@@ -113,7 +137,7 @@ func (s *stage) checkRefused(t *testing.T, ctx context.Context, refused string) 
 	if tried < 5 {
 		t.Errorf("refused: only %d writes were tried", tried)
 	}
-	t.Logf("refused:\n%s", refused)
+	t.Logf("refused, of %d:\n%.300s", tried, refused)
 	if late := s.do(t, ctx, "KEYS", "*late*").([]any); len(late) > 0 {
 		t.Errorf("refused writes that were applied: %v", late)
 	}

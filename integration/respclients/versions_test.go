@@ -16,14 +16,8 @@ func TestVersions(t *testing.T) {
 			t.Parallel()
 			ctx := testenv.Context(t)
 			s := newStageOn(t, ctx, v.Name, testenv.RedisVersion(t, v))
-			for _, c := range []struct {
-				*script
-				closed string
-			}{{goRedis(), goClosed}, {node(t, "ioredis", 2), nodeClosed}, {node(t, "noderedis", 3), nodeClosed}, {redisPy(t, ctx), pyClosed}} {
-				t.Run(c.name, func(t *testing.T) {
-					c.transcripts(t, ctx, s)
-					c.losing(t, ctx, s, s.leader, c.closed)
-				})
+			for c, closed := range libraries(t, ctx) {
+				t.Run(c.name, func(t *testing.T) { c.briefly(t, ctx, s, closed) })
 			}
 		})
 	}

@@ -8,7 +8,8 @@ const at = { host: s.host, port: s.port, password: s.password, tls: s.ca && { ca
 
 // connected has the library's own defaults, but for what the place says.
 async function connected(token, more) {
-  const c = new Redis({ ...at, username: s.username(token), lazyConnect: true, ...more })
+  const one = { ...at, username: s.username(token), lazyConnect: true, ...more }
+  const c = s.cluster ? new Redis.Cluster([{ host: s.host, port: s.port }], { redisOptions: { ...one, host: undefined, port: undefined }, lazyConnect: true }) : new Redis(one)
   // Without a listener the library prints what it lost and goes on.
   c.on('error', (e) => events.push(s.failure(e)))
   await c.connect()
@@ -166,7 +167,7 @@ async function loss() {
       console.log('@blocked')
       return lost('xreadgroup', () => c.xreadgroup('GROUP', 'g', 'c', 'BLOCK', 0, 'STREAMS', '{k}:stream', '>'))
     },
-    watch: async (c) => {
+    watch: s.cluster ? null : async (c) => { // the library has none in a cluster
       await c.watch('{k}:then')
       await ask('@idle')
       await lost('watch', () => c.multi().set('{k}:late', 1).exec().catch((e) => { throw (e.previousErrors || [e])[0] }))
@@ -182,7 +183,7 @@ async function loss() {
     },
     'at once': async (c) => {
       console.log('@blocked')
-      const all = [c.incr('{k}:early'), c.blpop('{k}:queue', 0), c.set('{k}:late', 1), c.publish('late', 1)]
+      const all = [c.incr('{k}:early'), c.blpop('{k}:queue', 0), c.set('{k}:late', 1), c.append('{k}:late', 1)]
       const [, ...late] = await Promise.allSettled(all)
       for (const r of late) await lost('at once', async () => { if (r.reason) throw r.reason })
     },
@@ -203,7 +204,19 @@ async function loss() {
       })
     }
   }
-  for (const [name, lose] of Object.entries(ways)) {
+  ways.subscribed = s.cluster ? null : async (c) => {
+    const sub = await connected(token)
+    await sub.subscribe('{k}:channel')
+    const ready = new Promise((resolve) => sub.once('ready', resolve))
+    await ask('@idle')
+    await ready // on a new connection
+    await lost('set', () => c.set('{k}:late', 1))
+    const heard = new Promise((resolve) => sub.on('message', (...m) => resolve(m)))
+    console.log('@publish')
+    await heard
+    sub.disconnect()
+  }
+  for (const [name, lose] of Object.entries(ways).filter(([, lose]) => lose)) {
     const c = await connected(token)
     await lose(c)
     await again(() => c.get('{k}:then'))
@@ -221,4 +234,39 @@ async function loss() {
   for (const e of events) console.log('event', e)
 }
 
-s.run({ session, read, refused, ways, loss })
+async function clusterReads(c) {
+  for (const k of s.clusterKeys) await show(k, () => c.get(k))
+  await show('at once', () => Promise.all(s.clusterKeys.map((k) => c.get(k))))
+  await show('lrange', () => c.lrange('{k}:l', 0, -1))
+  await show('mget', () => c.mget('key:1', 'key:2'))
+  await show('keyslot', () => c.cluster('KEYSLOT', '{k}'))
+  await show('primaries', async () => {
+    const found = await Promise.all(c.nodes('master').map((n) => n.keys('key:*')))
+    return [found.length, found.flat().length]
+  })
+}
+
+async function clusterSession() {
+  const c = await connected(s.token)
+  for (const k of s.clusterKeys) await show(k, () => c.set(k, k))
+  await show('at once', () => Promise.all(s.clusterKeys.map((k) => c.append(k, 'x'))))
+  await show('pipeline', () => c.pipeline().incr('{k}:n').rpush('{k}:l', 1, 2, 3).lpush('{k}:n', 1).exec())
+  await show('multi', () => c.multi().incr('{k}:n').get('{k}:n').exec())
+  c.defineCommand('addto', { numberOfKeys: 1, lua: "return redis.call('INCRBY', KEYS[1], ARGV[1])" })
+  await show('defined', () => c.addto('{k}:n', 7))
+  await show('mset', () => c.mset('key:1', 1, 'key:2', 2))
+  await show('blpop', () => c.blpop('{k}:l', 1))
+  await show('subscribe', () => c.subscribe('channel'))
+  const heard = new Promise((resolve) => c.on('message', (...m) => resolve(m)))
+  await show('publish', async () => [await c.publish('channel', 'hello'), await heard].slice(1))
+  await show('to a shard', () => c.spublish('key:3', 'hello'))
+  await clusterReads(c)
+}
+
+async function clusterRefused() {
+  const c = await connected('')
+  for (const k of s.clusterKeys) await attempt('set', () => c.set(`late:${k}`, 1))
+}
+
+const inCluster = { session: clusterSession, read: async () => clusterReads(await connected('')), refused: clusterRefused, loss }
+s.run(s.cluster ? inCluster : { session, read, refused, ways, loss })

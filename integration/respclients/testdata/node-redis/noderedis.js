@@ -1,6 +1,6 @@
 'use strict'
 
-const { createClient, createClientPool, defineScript, RESP_TYPES } = require('redis')
+const { createClient, createClientPool, createCluster, defineScript, RESP_TYPES } = require('redis')
 const s = require('./script')
 const { show, attempt, ask, lost, again } = s
 
@@ -30,13 +30,15 @@ const options = (token, more) => ({
 
 // connected has the library's own defaults, but for what the place says.
 async function connected(token, more) {
-  const c = createClient(options(token, more))
+  const c = s.cluster ? cluster(token) : createClient(options(token, more))
   c.on('error', (e) => events.push(s.failure(e))) // the library asks for a listener
   await c.connect()
   if (s.bind && token) await c.sendCommand(['FENCE', 'BIND', s.election, token])
   return c
 }
 const events = []
+
+const cluster = (token) => createCluster({ rootNodes: [{ socket }], defaults: { ...options(token), scripts: undefined, socket: tls }, RESP: s.resp, scripts })
 
 async function commands(c, list) {
   for (const args of list) await show(args.join(' ').slice(0, 60), () => c.sendCommand(args))
@@ -211,21 +213,34 @@ async function loss() {
     },
     blPop: (c) => blocked('blPop', () => c.blPop('{k}:queue', 0)),
     xReadGroup: (c) => blocked('xReadGroup', () => c.xReadGroup('g', 'c', { key: '{k}:stream', id: '>' }, { BLOCK: 0 })),
-    watch: async (c) => {
+    watch: s.cluster ? null : async (c) => { // the library has none in a cluster
       await c.watch('{k}:then')
       await ask('@idle')
       await lost('watch', () => c.multi().set('{k}:late', '1').exec().catch(why))
     },
     'at once': async (c) => {
       console.log('@blocked')
-      const all = await Promise.allSettled([c.incr('{k}:early'), c.blPop('{k}:queue', 0), c.set('{k}:late', '1'), c.publish('late', '1')])
+      const all = await Promise.allSettled([c.incr('{k}:early'), c.blPop('{k}:queue', 0), c.set('{k}:late', '1'), c.append('{k}:late', '1')])
       for (const r of all.slice(1)) await lost('at once', async () => { if (r.reason) throw r.reason })
     },
     pipeline: (c) => blocked('pipeline', () => c.multi().incr('{k}:early').blPop('{k}:queue', 0).set('{k}:late', '1').execAsPipeline().catch(why)),
     flood: (c) => flood(() => Promise.all(Array.from({ length: 100 }, () => c.incr('{k}:flood')))),
     'flood of transactions': (c) => flood(() => c.multi().incr('{k}:flood').incr('{k}:flood').exec().catch(why))
   }
-  for (const [name, lose] of Object.entries(ways)) {
+  ways.subscribed = s.cluster ? null : async (c) => {
+    const sub = await connected(token)
+    let hear
+    const heard = new Promise((resolve) => (hear = resolve))
+    await sub.subscribe('{k}:channel', hear)
+    const ready = new Promise((resolve) => sub.once('ready', resolve))
+    await ask('@idle')
+    await ready // on a new connection
+    await lost('set', () => c.set('{k}:late', '1'))
+    console.log('@publish')
+    await heard
+    await sub.close()
+  }
+  for (const [name, lose] of Object.entries(ways).filter(([, lose]) => lose)) {
     const c = await connected(token)
     await lose(c)
     await again(() => c.get('{k}:then'))
@@ -243,4 +258,47 @@ async function loss() {
   for (const e of new Set(events)) if (e !== 'SocketClosedUnexpectedlyError Socket closed unexpectedly') console.log('event', e)
 }
 
-s.run({ session, read, refused, ways, loss })
+async function clusterReads(c) {
+  for (const k of s.clusterKeys) await show(k, () => c.get(k))
+  await show('at once', () => Promise.all(s.clusterKeys.map((k) => c.get(k))))
+  await show('lRange', () => c.lRange('{k}:l', 0, -1))
+  await show('mGet', () => c.mGet(['key:1', 'key:2']))
+  await show('primaries', async () => {
+    const clients = await Promise.all(c.masters.map((m) => c.nodeClient(m)))
+    const found = await Promise.all(clients.map((n) => n.keys('key:*')))
+    return [found.length, found.flat().length]
+  })
+}
+
+async function clusterSession() {
+  const c = await connected(s.token)
+  for (const k of s.clusterKeys) await show(k, () => c.set(k, k))
+  for (const k of s.clusterKeys) await show('append', () => c.append(k, 'x'))
+  await show('multi', () => c.multi().incr('{k}:n').rPush('{k}:l', ['1', '2', '3']).get('{k}:n').exec())
+  await show('script', () => c.addTo('{k}:n', 7))
+  await show('mSet', () => c.mSet({ 'key:1': '1', 'key:2': '2' }))
+  await show('blPop', () => c.blPop('{k}:l', 1))
+  let hear
+  const heard = (n) => new Promise((resolve) => (hear = (m, channel) => --n || resolve([m, channel])))
+  await show('subscribe', () => c.subscribe('channel', (m, channel) => hear(m, channel)))
+  await show('publish', async () => {
+    const one = heard(1)
+    await c.publish('channel', 'hello')
+    return one
+  })
+  await show('sSubscribe', () => c.sSubscribe('key:3', (m, channel) => hear(m, channel)))
+  await show('sPublish', async () => {
+    const one = heard(1)
+    await c.sPublish('key:3', 'to a shard')
+    return one
+  })
+  await clusterReads(c)
+}
+
+async function clusterRefused() {
+  const c = await connected('')
+  for (const k of s.clusterKeys) await attempt('set', () => c.set(`late:${k}`, '1'))
+}
+
+const inCluster = { session: clusterSession, read: async () => clusterReads(await connected('')), refused: clusterRefused, loss }
+s.run(s.cluster ? inCluster : { session, read, refused, ways, loss })

@@ -13,6 +13,7 @@ exports.port = Number(env.REDIS_PORT)
 exports.user = env.REDIS_USER
 exports.password = env.REDIS_PASSWORD
 exports.election = env.FENCE_ELECTION
+exports.cluster = Boolean(env.REDIS_CLUSTER)
 exports.bind = Boolean(env.FENCE_BIND)
 exports.resp = Number(env.RESP || 2)
 exports.token = env.FENCE_TOKEN
@@ -91,6 +92,9 @@ exports.state = (status) => {
   if (status instanceof Map) return status.get('state')
   return Array.isArray(status) ? status[1] : status.state
 }
+
+// clusterKeys are spread over a cluster.
+exports.clusterKeys = Array.from({ length: 60 }, (_, i) => `key:${i}`)
 
 exports.run = (modes) => {
   modes[process.argv[2]]().then(

@@ -3,16 +3,20 @@ what is printed of a loss."""
 
 import hashlib
 import json
+import logging
 import os
 import sys
 
 import redis
 
 ENV = os.environ
+logging.disable()  # its cluster client logs each error, too
 HOST, PORT, PASSWORD = ENV["REDIS_HOST"], int(ENV["REDIS_PORT"]), ENV["REDIS_PASSWORD"]
 ELECTION, TOKEN, BIND = ENV["FENCE_ELECTION"], ENV["FENCE_TOKEN"], "FENCE_BIND" in ENV
 with open(os.path.join(os.path.dirname(__file__), "..", "commands.json")) as f:
     COMMANDS = json.load(f)
+CLUSTER = "REDIS_CLUSTER" in ENV
+CLUSTER_KEYS = [f"key:{i}" for i in range(60)]
 BIG = "0123456789abcdef" * (1 << 16)
 PROTOCOL = {"protocol": int(ENV["RESP"])} if "RESP" in ENV and hasattr(redis, "CredentialProvider") else {}
 
@@ -46,6 +50,8 @@ token = TOKEN
 
 def connected(**more):
     """A client with the library's own defaults, but for what the place says."""
+    if CLUSTER:
+        return redis.RedisCluster(HOST, PORT, username=username(token), password=PASSWORD, **PROTOCOL, **SSL)
     if BIND and token:
         one = more.pop("single_connection_client", False)
         pool = redis.ConnectionPool(connection_class=BindingConnection, host=HOST, port=PORT, username="app", password=PASSWORD, **PROTOCOL, **TLS, **more)
@@ -67,7 +73,7 @@ def text(v):
 def show(what, f):
     try:
         print(f"{what}: {text(f())}")
-    except (redis.RedisError, ValueError, TypeError, LookupError) as e:  # some options' replies are beyond its parsers
+    except Exception as e:  # some options' replies are beyond its parsers
         print(f"{what}: {name(e)} {e}")
 
 
@@ -215,6 +221,10 @@ def ways():
     status("FENCE BIND", one)
 
 
+def unordered(r):
+    return r.pipeline() if CLUSTER else r.pipeline(transaction=False)
+
+
 def loss():
     global token
 
@@ -247,7 +257,7 @@ def loss():
             lost("watch", p.execute)
 
     def pipeline(r):
-        p = r.pipeline(transaction=False).incr("{k}:early").blpop("{k}:queue", 0).set("{k}:late", 1).publish("late", 1)
+        p = unordered(r).incr("{k}:early").blpop("{k}:queue", 0).set("{k}:late", 1)
         blocked("pipeline", p.execute)
 
     def flood(transaction):
@@ -256,7 +266,7 @@ def loss():
 
             def forever():
                 while True:
-                    p = r.pipeline(transaction=transaction)
+                    p = r.pipeline() if transaction else unordered(r)
                     for _ in range(100):
                         p.incr("{k}:flood")
                     p.execute()
@@ -279,12 +289,14 @@ def loss():
         ("one command", one_command),
         ("blpop", lambda r: blocked("blpop", lambda: r.blpop("{k}:queue", 0))),
         ("xreadgroup", lambda r: blocked("xreadgroup", lambda: r.xreadgroup("g", "c", {"{k}:stream": ">"}, block=0))),
-        ("watch", watch),
+        ("watch", None if CLUSTER else watch),  # which the library has not in a cluster
         ("pipeline", pipeline),
         ("flood", flood(False)),
-        ("flood of transactions", flood(True)),
-        ("subscribed", subscribed),
+        ("flood of transactions", None if CLUSTER else flood(True)),
+        ("subscribed", None if CLUSTER else subscribed),
     ):
+        if lose is None:
+            continue
         r = connected()
         lose(r)
         for _ in range(3):  # what follows an error at once may still meet the connection that closes
@@ -311,5 +323,56 @@ def read():
     reads(connected())
 
 
-{"session": session, "read": read, "refused": refused, "ways": ways, "loss": loss}[sys.argv[1]]()
+def cluster_reads(r):
+    for k in CLUSTER_KEYS:
+        show(k, lambda: r.get(k))
+    p = r.pipeline()
+    for k in CLUSTER_KEYS:
+        p.get(k)
+    show("pipeline", p.execute)
+    show("lrange", lambda: r.lrange("{k}:l", 0, -1))
+    show("mget", lambda: r.mget("key:1", "key:2"))
+    show("mget of many slots", lambda: r.mget_nonatomic(CLUSTER_KEYS))
+    show("keyslot", lambda: r.cluster_keyslot("{k}"))
+    show("primaries", lambda: len(r.get_primaries()))
+    show("keys", lambda: len(r.keys("key:*", target_nodes=redis.RedisCluster.PRIMARIES)))
+
+
+def cluster_session():
+    r = connected()
+    for k in CLUSTER_KEYS:
+        show(k, lambda: r.set(k, k))
+    p = r.pipeline()
+    for k in CLUSTER_KEYS:
+        p.append(k, "x")
+    show("pipeline", p.execute)
+    show("mset of many slots", lambda: r.mset_nonatomic({k: 1 for k in CLUSTER_KEYS}))
+    show("mset", lambda: r.mset({"key:1": 1, "key:2": 2}))
+    show("rpush", lambda: [r.incr("{k}:n"), r.rpush("{k}:l", 1, 2, 3), r.blpop("{k}:l", 1)])
+    show("eval", lambda: r.eval("return redis.call('INCRBY', KEYS[1], ARGV[1])", 1, "{k}:n", 7))
+    show("CROSSSLOT", lambda: r.eval("return 1", 2, "key:1", "key:2"))
+    show("to a shard", lambda: r.execute_command("SPUBLISH", "key:3", "hello", target_nodes=r.get_node_from_key("key:3")))
+    pub = r.pubsub()
+    pub.subscribe("channel")
+    show("subscribe", lambda: pub.get_message(timeout=60))
+    r.publish("channel", "hello")
+    show("message", lambda: pub.get_message(timeout=60))
+    pub.close()
+    cluster_reads(r)
+
+
+def cluster_refused():
+    r = connected()
+    for k in CLUSTER_KEYS:
+        try:
+            print("ok but should not", r.set("late:" + k, 1))
+        except redis.RedisError as e:
+            print(f"set: {name(e)} {e}")
+
+
+if CLUSTER:
+    modes = {"session": cluster_session, "read": lambda: cluster_reads(connected()), "refused": cluster_refused, "loss": loss}
+else:
+    modes = {"session": session, "read": read, "refused": refused, "ways": ways, "loss": loss}
+modes[sys.argv[1]]()
 print("done")
