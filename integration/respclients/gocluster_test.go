@@ -108,6 +108,6 @@ func (g *goScript) clusterReads(ctx context.Context, c *redis.ClusterClient) {
 		return iter.Err()
 	})
 	g.show("primaries and keys", []int64{primaries.Load(), keys.Load()}, err)
-	slots, err := c.ClusterSlots(ctx).Result()
-	g.show("slots", len(slots), err)
+	shards, err := c.ClusterShards(ctx).Result()
+	g.show("shards", len(shards), err)
 }
