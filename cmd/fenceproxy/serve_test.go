@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -59,14 +58,14 @@ func freeAddr(t *testing.T) string {
 type running struct {
 	*exec.Cmd
 	addr string
-	log  *bytes.Buffer
+	log  *testenv.Buffer
 	done chan struct{}
 }
 
 // serve starts fenceproxy serve and waits until it listens, and has logged the rest.
 func serve(t *testing.T, file, addr string, logged ...string) *running {
 	t.Helper()
-	r := &running{Cmd: program(t, "serve", "-c", file), addr: addr, log: new(bytes.Buffer), done: make(chan struct{})}
+	r := &running{Cmd: program(t, "serve", "-c", file), addr: addr, log: new(testenv.Buffer), done: make(chan struct{})}
 	stderr, err := r.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
