@@ -68,6 +68,9 @@ var monitorOwn = regexp.MustCompile(`\] "(?i:command)"|\] "CLIENT" "INFO"|\] "HE
 
 // normal is a reply as it is compared.
 func (s *side) normal(b []byte) []byte {
+	if len(b) > 64<<10 {
+		return b // a value
+	}
 	for _, n := range normalisations {
 		b = n.change(s, b)
 	}
@@ -78,7 +81,7 @@ func (s *side) bytes() string { return s.show(func(b []byte) string { return str
 
 // text is what is pinned.
 func (s *side) text() string {
-	return s.show(func(b []byte) string {
+	text := s.show(func(b []byte) string {
 		switch proto := helloProto.FindSubmatch(b); {
 		case proto != nil:
 			return fmt.Sprintf("hello in RESP%s\n", proto[1])
@@ -87,6 +90,24 @@ func (s *side) text() string {
 		}
 		return show(b) + "\n"
 	})
+	var out strings.Builder
+	last, times := "", 0
+	flush := func() {
+		if times > 3 {
+			fmt.Fprintf(&out, "%s, %d times\n", strings.TrimSuffix(last, "\n"), times)
+		} else {
+			out.WriteString(strings.Repeat(last, times))
+		}
+	}
+	for line := range strings.Lines(text) {
+		if line != last {
+			flush()
+			last, times = line, 0
+		}
+		times++
+	}
+	flush()
+	return out.String()
 }
 
 // helloProto finds HELLO's answer, whose rest is compared, but not pinned: it says much of
