@@ -172,11 +172,18 @@ func (c *core) errorLine(line []byte) {
 		return
 	}
 	c.down = append(c.down, c.redirection(line)...)
-	if c.bound != nil && bytes.HasPrefix(line, []byte("-READONLY")) {
+	if c.bound != nil && isReadOnly(line) {
 		// The server has become a replica. Were it promoted again, a connection that it
 		// kept could write for a term that is over by then.
 		c.end("")
 	}
+}
+
+// isReadOnly reports whether an error says that the server is a replica; EXEC has other words
+// for it.
+func isReadOnly(line []byte) bool {
+	return bytes.HasPrefix(line, []byte("-READONLY")) ||
+		bytes.HasPrefix(line, []byte("-EXECABORT")) && bytes.Contains(line, []byte(": READONLY"))
 }
 
 // isSubstitute reads the error with which the server refused a substitute.
