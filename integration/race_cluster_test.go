@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -370,14 +369,6 @@ func (m *mover) move(ctx context.Context, top *rediscluster.Topology) error {
 
 const raceElection = "orders"
 
-// clusterRounds is how many takeovers a race in a cluster makes.
-func clusterRounds() int {
-	if os.Getenv("FENCEPROXY_LONG") != "" {
-		return 500
-	}
-	return 20
-}
-
 func clusterRace(t *testing.T, program string, replicas bool, takeovers int, wrap func(guard.Fence) guard.Fence) int {
 	ctx := testenv.Context(t)
 	c, err := servers.StartRedisClusterWithReplicas(ctx, servers.RedisOptions{Program: program}, 3, replicas)
@@ -421,7 +412,21 @@ func clusterRace(t *testing.T, program string, replicas bool, takeovers int, wra
 // whose slots move all the time, whichever of two proxies it went through and however long
 // that one was held up.
 func TestRedisClusterNoLateWrites(t *testing.T) {
-	if late := clusterRace(t, testenv.RedisServer, os.Getenv("FENCEPROXY_LONG") != "", clusterRounds(), nil); late != 0 {
+	takeovers := 20
+	if long() {
+		takeovers = 500
+	}
+	if late := clusterRace(t, testenv.RedisServer, long(), takeovers, nil); late != 0 {
+		t.Errorf("%d late writes", late)
+	}
+}
+
+func TestValkeyClusterNoLateWrites(t *testing.T) {
+	takeovers := 5
+	if long() {
+		takeovers = 100
+	}
+	if late := clusterRace(t, testenv.ValkeyServer, false, takeovers, nil); late != 0 {
 		t.Errorf("%d late writes", late)
 	}
 }

@@ -120,6 +120,23 @@ func TestFormerPrimaryLosesToTheHigherEpoch(t *testing.T) {
 	}
 }
 
+// The name that a certificate is verified for is the one that the node announces, or else
+// its address's.
+func TestServerName(t *testing.T) {
+	o, err := ParseURL("rediss+cluster://seed.example:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	top := New(o)
+	defer top.Close()
+	top.name([]report{{Node: Node{Addr: "10.0.0.1:6379", Hostname: "one.example"}}})
+	for addr, want := range map[string]string{"10.0.0.1:6379": "one.example", "10.0.0.2:6379": "10.0.0.2", "seed.example:1": "seed.example"} {
+		if got := top.Client(addr).Options().TLSConfig.ServerName; got != want {
+			t.Errorf("%s: %q", addr, got)
+		}
+	}
+}
+
 func TestParseURL(t *testing.T) {
 	o, err := ParseURL("valkey+cluster://u:p%40@n1:7000,n2,[::1]:7001/0?read_timeout=3s")
 	if err != nil || !slices.Equal(o.Seeds, []string{"n1:7000", "n2:6379", "[::1]:7001"}) || o.Redis.Username != "u" || o.Redis.Password != "p@" {

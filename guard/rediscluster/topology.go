@@ -67,6 +67,7 @@ type Topology struct {
 	done    uint64 // the last look that succeeded
 	changed chan struct{}
 	clients map[string]*redis.Client
+	names   map[string]string // hostnames that nodes announce, by address
 	closed  bool
 }
 
@@ -89,7 +90,7 @@ func New(o Options) *Topology {
 	p.MaxRetries, p.DialerRetries = -1, 1 // the caller knows whether to ask again, and whom
 	p.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	t := &Topology{o: o, pattern: p, suspect: make(chan struct{}, 1), turn: make(chan struct{}, 1),
-		changed: make(chan struct{}), clients: make(map[string]*redis.Client)}
+		changed: make(chan struct{}), clients: make(map[string]*redis.Client), names: make(map[string]string)}
 	t.turn <- struct{}{}
 	return t
 }
@@ -163,7 +164,9 @@ func (t *Topology) Client(addr string) *redis.Client {
 	if host, _, _ := net.SplitHostPort(t.o.Redis.Addr); o.TLSConfig != nil && (o.TLSConfig.ServerName == "" || o.TLSConfig.ServerName == host) {
 		// The name on the certificate is the node's own.
 		o.TLSConfig = o.TLSConfig.Clone()
-		o.TLSConfig.ServerName, _, _ = net.SplitHostPort(addr)
+		if o.TLSConfig.ServerName = t.names[addr]; o.TLSConfig.ServerName == "" {
+			o.TLSConfig.ServerName, _, _ = net.SplitHostPort(addr)
+		}
 	}
 	c := redis.NewClient(&o)
 	if t.closed {
@@ -275,9 +278,21 @@ func (r *round) all(ctx context.Context, nodes []Node) error {
 			for _, s := range a.said {
 				nodes = append(nodes, s.Node)
 			}
+			r.t.name(a.said)
 		}
 	}
 	return nil
+}
+
+// name notes the hostnames that nodes announce.
+func (t *Topology) name(nodes []said) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, n := range nodes {
+		if n.Addr != "" && n.Hostname != "" {
+			t.names[n.Addr] = n.Hostname
+		}
+	}
 }
 
 // who is a node to be asked; of one without an id any answer will do.

@@ -224,7 +224,7 @@ func TestClusterInterleavings(t *testing.T) {
 	o := newOperator(t, c)
 	binder, binds := pausable(t, c)
 	taker, takes := pausable(t, c)
-	every := 4
+	every := 10
 	if os.Getenv("FENCEPROXY_LONG") != "" {
 		every = 1
 	}
