@@ -54,11 +54,7 @@ func newClusterResource(t *testing.T, ctx context.Context) *clusterResource {
 
 func (r *clusterResource) listener() string {
 	var ports []string
-	for range 4 {
-		port, err := servers.FreePort()
-		if err != nil {
-			r.t.Fatal(err)
-		}
+	for _, port := range nodePorts(r.t, 4) {
 		ports = append(ports, fmt.Sprint(port))
 	}
 	return fmt.Sprintf("protocol: redis\nupstream: %s\ncontrol: %s\ncluster: {ports: [%s]}", r.url, r.url, strings.Join(ports, ", "))

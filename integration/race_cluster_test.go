@@ -75,6 +75,20 @@ func (c *valved) Close() error {
 	return c.Conn.Close()
 }
 
+// nodePorts returns ports that were free a moment ago, no two the same.
+func nodePorts(t *testing.T, n int) (ports []int) {
+	t.Helper()
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close() // when all are chosen
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports
+}
+
 // clusterProxy serves a proxy of its own guard, fence and topology in front of a cluster,
 // in this process, and returns its address and its valve. wrap may weaken its fence.
 func clusterProxy(t *testing.T, ctx context.Context, url string, b election.Backend, wrap func(guard.Fence) guard.Fence) (string, *valve) {
@@ -87,7 +101,8 @@ func clusterProxy(t *testing.T, ctx context.Context, url string, b election.Back
 	if wrap != nil {
 		fence = wrap(f)
 	}
-	g := guard.New(b, fence, guard.Config{})
+	// Permits that outlast a race nearly: all depends on the fence.
+	g := guard.New(b, fence, guard.Config{PermitFor: time.Minute, ValidateEvery: 20 * time.Second})
 	v := newValve()
 	c := resp.ClusterConfig{
 		Config: resp.Config{Upstream: "the cluster", Guard: g, Log: testLogger(t)}, Fence: f, Topology: f.Topology(),
@@ -104,13 +119,7 @@ func clusterProxy(t *testing.T, ctx context.Context, url string, b election.Back
 			return lc.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		},
 	}
-	for range 8 {
-		port, err := servers.FreePort()
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.Ports = append(c.Ports, port)
-	}
+	c.Ports = nodePorts(t, 8)
 	srv, err := resp.NewCluster(c)
 	if err != nil {
 		t.Fatal(err)
