@@ -173,7 +173,9 @@ func MoveKeys(ctx context.Context, slot int, from, to *Process) error {
 	}
 }
 
-// AssignSlot ends a slot's way: the target first, then its source, then the others.
+// AssignSlot ends a slot's way: the target first, then its source, then the others. It
+// returns when all know of the epoch that this made: a target of the next slot that does
+// not could lose it again.
 func (c *RedisCluster) AssignSlot(ctx context.Context, slot int, from, to *Process) error {
 	id, err := RedisNodeID(ctx, to)
 	if err != nil {
@@ -193,7 +195,22 @@ func (c *RedisCluster) AssignSlot(ctx context.Context, slot int, from, to *Proce
 			return err
 		}
 	}
-	return nil
+	return poll(ctx, func() error {
+		epochs := make(map[string]bool)
+		for n := range told {
+			info, err := ask(ctx, n, "CLUSTER", "INFO")
+			if err != nil {
+				return err
+			}
+			_, epoch, _ := strings.Cut(info, "cluster_current_epoch:")
+			epoch, _, _ = strings.Cut(epoch, "\r")
+			epochs[epoch] = true
+		}
+		if len(epochs) > 1 {
+			return errors.New("the nodes' epochs differ")
+		}
+		return nil
+	})
 }
 
 // Failover makes a replica take its primary's place: with the primary's help, or as if it
