@@ -57,7 +57,7 @@ func external(name string, protocols []int, command func(ctx context.Context, p 
 }
 
 // patience is how long a script may take on a busy machine.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 func (c *script) transcript(t *testing.T, ctx context.Context, p place, mode string) string {
 	t.Helper()

@@ -83,7 +83,7 @@ exports.again = async (f) => {
     try {
       if (await f()) return console.log('again reads')
     } catch (e) {
-      if (!/Socket closed unexpectedly|Connection is closed/.test(e.message)) throw e
+      if (!/Socket closed unexpectedly|Connection is closed|Command aborted due to connection close|ECONNRESET|EPIPE/.test(e.message)) throw e
     }
   }
 }
