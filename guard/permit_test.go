@@ -2,6 +2,8 @@ package guard_test
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -273,5 +275,26 @@ func TestConfigCheck(t *testing.T) {
 		if err := c.c.Check(); (err == nil) != c.ok {
 			t.Errorf("%+v: %v", c.c, err)
 		}
+	}
+}
+
+// A token that was given as the election's name is not logged.
+func TestForLog(t *testing.T) {
+	const token = "kQd7c2Tn4Rz1sWb8"
+	backend := fmt.Errorf("validating %q: no answer", token)
+	for _, r := range []*guard.Refusal{
+		{Reason: guard.LeaseVacant, Election: token}, {Reason: guard.BackendUnknown, Election: token, Err: backend},
+	} {
+		id, text := r.ForLog(false)
+		if strings.Contains(id+text, token) || !strings.Contains(text, "(unknown)") {
+			t.Errorf("%q, %q", id, text)
+		}
+		if id, text = r.ForLog(true); id != token || text != r.Error() {
+			t.Errorf("of the configuration: %q, %q", id, text)
+		}
+	}
+	stale := &guard.Refusal{Reason: guard.Stale, Election: "orders", Rules: 7}
+	if id, text := stale.ForLog(false); id != "orders" || text != stale.Error() {
+		t.Errorf("%q, %q", id, text)
 	}
 }

@@ -1,6 +1,9 @@
 package guard
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Reason says why a credential was refused or a permit ended.
 type Reason uint8
@@ -67,6 +70,18 @@ func (r *Refusal) Error() string {
 		s += ": " + r.Err.Error()
 	}
 	return s
+}
+
+// ForLog is the election's name and the error's text as they may be logged. known says that the
+// election is one of the proxy's own configuration.
+//
+// INVARIANT: no token is logged. A client that mixes up its arguments names its token as an
+// election; a name that neither the configuration nor a number vouches for is not written down.
+func (r *Refusal) ForLog(known bool) (election, text string) {
+	if known || r.Held > 0 || r.Rules > 0 || r.Election == "" {
+		return r.Election, r.Error()
+	}
+	return "(unknown)", strings.ReplaceAll(r.Error(), r.Election, "(unknown)")
 }
 
 // Message is one sentence for the refused person, without detail.

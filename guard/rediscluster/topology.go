@@ -33,6 +33,8 @@ const (
 	maxNodes = 1000
 	// atOnce is how many nodes are asked at the same time.
 	atOnce = 32
+	// forgetAfter is how long the client of an address that is not listed is kept.
+	forgetAfter = 10 * time.Minute
 )
 
 // ErrNoNode means that no node answered.
@@ -67,7 +69,8 @@ type Topology struct {
 	done    uint64 // the last look that succeeded
 	changed chan struct{}
 	clients map[string]*redis.Client
-	names   map[string]string // hostnames that nodes announce, by address
+	names   map[string]string    // hostnames that nodes announce, by address
+	missing map[string]time.Time // when an address with a client was first not in a view
 	closed  bool
 }
 
@@ -90,7 +93,7 @@ func New(o Options) *Topology {
 	p.MaxRetries, p.DialerRetries = -1, 1 // the caller knows whether to ask again, and whom
 	p.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	t := &Topology{o: o, pattern: p, suspect: make(chan struct{}, 1), turn: make(chan struct{}, 1),
-		changed: make(chan struct{}), clients: make(map[string]*redis.Client), names: make(map[string]string)}
+		changed: make(chan struct{}), clients: make(map[string]*redis.Client), names: make(map[string]string), missing: make(map[string]time.Time)}
 	t.turn <- struct{}{}
 	return t
 }
@@ -209,11 +212,33 @@ func (t *Topology) RefreshWith(ctx context.Context, more ...Node) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.done = mine
+	t.forget(v, time.Now())
 	if old := t.view.Swap(v); !v.same(old) {
 		close(t.changed)
 		t.changed = make(chan struct{})
 	}
 	return nil
+}
+
+// forget closes the clients of addresses that nobody has listed for a long time: nodes come
+// back at other ones again and again. t.mu is held.
+func (t *Topology) forget(v *View, now time.Time) {
+	for addr, c := range t.clients {
+		if _, listed := v.ByAddr(addr); listed || slices.Contains(t.o.Seeds, addr) {
+			delete(t.missing, addr)
+			continue
+		}
+		since, known := t.missing[addr]
+		switch {
+		case !known:
+			t.missing[addr] = now
+		case now.Sub(since) > forgetAfter:
+			_ = c.Close()
+			delete(t.clients, addr)
+			delete(t.names, addr)
+			delete(t.missing, addr)
+		}
+	}
 }
 
 // look is one round of questions.

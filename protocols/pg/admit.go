@@ -3,6 +3,7 @@ package pg
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/election"
@@ -151,7 +152,8 @@ func (s *session) refused(err error, c guard.Credential) *guard.Refusal {
 	if !errors.As(err, &r) {
 		r = &guard.Refusal{Reason: guard.FenceUnavailable, Election: c.Election, Err: err}
 	}
-	s.log.Info("credential refused", "election", r.Election, "held", r.Held, "rules", r.Rules, "reason", r.Error())
+	id, text := r.ForLog(r.Election == s.cfg.DefaultElection || slices.Contains(s.cfg.Elections, r.Election))
+	s.log.Info("credential refused", "election", id, "held", r.Held, "rules", r.Rules, "reason", text)
 	return r
 }
 

@@ -325,8 +325,9 @@ func (k *Cluster) primaries() []*node {
 	var good, bad []*node
 	for _, n := range view.Nodes() {
 		here, ok := k.node(n.ID)
+		_, served := k.port(n.ID)
 		switch {
-		case !ok || !n.Primary:
+		case !ok || !served || !n.Primary:
 		case n.Failed || len(n.Slots) == 0:
 			bad = append(bad, here)
 		default:

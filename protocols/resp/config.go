@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -166,4 +167,12 @@ func (c *Config) serves(id string) bool {
 		}
 	}
 	return false
+}
+
+// names reports whether the configuration speaks of the election, by its name or by a prefix.
+func (c *Config) names(id string) bool {
+	return id == c.Election || slices.ContainsFunc(c.Elections, func(e string) bool {
+		prefix, ok := strings.CutSuffix(e, "*")
+		return e == id || ok && prefix != "" && strings.HasPrefix(id, prefix)
+	})
 }

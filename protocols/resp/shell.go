@@ -315,7 +315,8 @@ func (x *session) admit(ctx context.Context, q question) (*binding, *guard.Refus
 	p, err := x.server.c.Guard.Admit(ctx, q.credential)
 	if err != nil {
 		r := refusalOf(err, q.credential.Election)
-		x.server.c.Log.Info("session not bound", "client", x.client.RemoteAddr().String(), "election", q.credential.Election, "refusal", r.Error())
+		id, text := r.ForLog(x.server.c.names(r.Election))
+		x.server.c.Log.Info("session not bound", "client", x.client.RemoteAddr().String(), "election", id, "refusal", text)
 		return nil, r
 	}
 	direct := isUnix(x.upstream)
