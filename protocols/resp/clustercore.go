@@ -41,8 +41,14 @@ func (a address) String() string { return a.host + ":" + strconv.Itoa(a.port) }
 // proxy does not know is one to ask for again.
 func (c *core) redirection(line []byte) []byte {
 	kind, rest, _ := bytes.Cut(bytes.TrimRight(line, "\r\n"), []byte{' '})
-	if k := string(kind); c.cfg.cluster == nil || k != "-MOVED" && k != "-ASK" {
+	if k := string(kind); k != "-MOVED" && k != "-ASK" {
 		return line
+	}
+	if c.cfg.cluster == nil {
+		if c.cfg.maybe {
+			return []byte(notSetUp)
+		}
+		return line // a script's own words
 	}
 	number, addr, _ := bytes.Cut(rest, []byte{' '})
 	slot, ok := parseLen(number)
@@ -94,8 +100,14 @@ func (c *core) sendToPrimary() {
 
 func (c *core) noRetry() { c.retry, c.replica, c.early = nil, false, false }
 
+// notSetUp is the answer where a node of a cluster stands behind a listener for one server.
+//
+// INVARIANT: no client is sent to a node itself, where there is no fence in its way.
+var notSetUp = errorLine(wordDown, "the server behind fenceproxy is a node of a cluster, and this listener is set up for a single server. "+
+	"Set its upstream and control to redis+cluster:// and give it cluster.ports: see docs/redis.md, Cluster.")
+
 // bindsNow begins to bind a session whose bind was refused for what may be over by now: its
-// node was a replica, or the cluster could not be asked. That is tried once for each
+// node was a replica, or the fence or the election backend could not be asked. That is tried once for each
 // command, which is to be given again then.
 func (c *core) bindsNow() bool {
 	conn := &c.conn
@@ -103,7 +115,7 @@ func (c *core) bindsNow() bool {
 		return false
 	}
 	c.retried = true
-	c.flow = flow{}
+	c.flow = flow{retry: true}
 	c.bind(c.retry)
 	return true
 }

@@ -69,6 +69,7 @@ type coreConfig struct {
 	localAddr string // of our end of the connection upstream, as CLIENT INFO shows it
 	commands  commandTable
 	cluster   clusterMap // nil: the server is no node of a cluster
+	maybe     bool       // it may be one all the same
 }
 
 // A commandTable knows the server's commands by lower-case name.
@@ -117,6 +118,7 @@ type question struct {
 	credential guard.Credential // for askAdmit
 	command    string           // for askCommand
 	renew      bool             // for askAdmit: the fence was not as the permit said
+	retry      bool             // for askAdmit: nobody waits for the answer but the next write
 }
 
 type questionKind uint8

@@ -26,6 +26,7 @@ import (
 type flow struct {
 	step  step
 	own   bool // FENCE BIND: the client awaits our answer
+	retry bool // the bind is tried again, before a write
 	hello bool
 	auth  []byte      // AUTH or HELLO, until it is sent
 	cred  *credential // to bind with
@@ -165,7 +166,7 @@ func (c *core) admit(renew bool) {
 		return
 	}
 	f.step = stepAdmit
-	c.ask = question{kind: askAdmit, renew: renew,
+	c.ask = question{kind: askAdmit, renew: renew, retry: f.retry,
 		credential: guard.Credential{Election: f.cred.election, Token: f.cred.token}}
 }
 
@@ -176,8 +177,10 @@ func (c *core) admitted(b *binding, refusal *guard.Refusal) {
 		return
 	}
 	if refusal != nil {
-		if c.cfg.cluster != nil && refusal.Reason == guard.FenceUnavailable {
-			c.retry = c.flow.cred // as while a node fails over
+		if maySoon(refusal) && (!c.flow.own || c.cfg.cluster != nil) {
+			// Few libraries connect again after an error: without this the session would
+			// stay a reader for ever.
+			c.retry = c.flow.cred
 		}
 		c.fail(refusal)
 		return
@@ -185,6 +188,11 @@ func (c *core) admitted(b *binding, refusal *guard.Refusal) {
 	b.credential = *c.flow.cred
 	c.flow.binding = b
 	c.send(stepLook, [][]string{{"CLIENT", "INFO"}})
+}
+
+// maySoon reports whether a refusal is of something that is out of reach for a while.
+func maySoon(r *guard.Refusal) bool {
+	return r.Reason == guard.FenceUnavailable || r.Reason == guard.BackendUnknown
 }
 
 // send puts a step's commands into up and awaits as many answers.

@@ -3,6 +3,7 @@ package resp
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -73,6 +74,11 @@ func (s *Server) session(ctx context.Context, client net.Conn) {
 		s.node.cluster.c.Topology.Suspect()
 		return
 	}
+	if errors.Is(err, errClustered) {
+		s.c.Log.Error("no session", "upstream", s.c.Upstream, "error", err)
+		s.turnAway(client, notSetUp)
+		return
+	}
 	if err != nil {
 		s.c.Log.Warn("no session: the upstream server cannot be reached", "upstream", s.c.Upstream, "error", err)
 		s.tables.suspectIt()
@@ -91,6 +97,7 @@ func (s *Server) session(ctx context.Context, client net.Conn) {
 		publish:   s.c.OpenPublish,
 		localAddr: upstream.LocalAddr().String(),
 		commands:  table,
+		maybe:     table.cluster != single,
 	}
 	if at.node != nil {
 		cfg.cluster = neighbourhood{at.node, at.node.cluster.host(client)}
@@ -115,11 +122,17 @@ func (s *Server) reach(ctx context.Context) (at *Server, t *table, upstream net.
 	return s, t, upstream, err
 }
 
+// errClustered: clients would be led to the cluster's other nodes, around the fence.
+var errClustered = errors.New("the server is a node of a cluster: upstream and control must begin with redis+cluster://")
+
 // open connects upstream.
 func (s *Server) open(ctx context.Context) (*table, net.Conn, error) {
 	table, err := s.tables.get(ctx)
 	if err != nil {
 		return nil, nil, err
+	}
+	if table.cluster == clustered && s.node == nil {
+		return nil, nil, errClustered
 	}
 	upstream, err := s.dial(ctx)
 	return table, upstream, err

@@ -27,6 +27,9 @@ const (
 	// sent its last byte.
 	halfClosed = 30 * time.Second
 	whyTimeout = 3 * time.Second
+	// retryEvery is how often a session asks again for a permit that it was refused since
+	// something was out of reach. Writes in between are refused at once.
+	retryEvery = time.Second
 )
 
 var past = time.Unix(1, 0)
@@ -45,6 +48,9 @@ type session struct {
 	ahead  []byte // read while the core waited
 	behind []byte // the other buffer of the two
 	gone   error  // the client's last read failed
+	// The guard's last refusal, and when it came.
+	refused   *guard.Refusal
+	refusedAt time.Time
 
 	mu      sync.Mutex
 	core    *core
@@ -310,11 +316,15 @@ func (x *session) admit(ctx context.Context, q question) (*binding, *guard.Refus
 		old.Invalidate()
 	}
 	x.dropPermit(true)
+	if q.retry && time.Since(x.refusedAt) < retryEvery {
+		return nil, x.refused
+	}
 	ctx, cancel := context.WithTimeout(ctx, x.server.c.AdmitTimeout)
 	defer cancel()
 	p, err := x.server.c.Guard.Admit(ctx, q.credential)
 	if err != nil {
 		r := refusalOf(err, q.credential.Election)
+		x.refused, x.refusedAt = r, time.Now()
 		id, text := r.ForLog(x.server.c.names(r.Election))
 		x.server.c.Log.Info("session not bound", "client", x.client.RemoteAddr().String(), "election", id, "refusal", text)
 		return nil, r

@@ -24,7 +24,8 @@ const maxExtra = 1024
 // them. A name that is not in it is asked for: a renamed command is listed under its
 // first name only.
 type table struct {
-	listed map[string]*command
+	listed  map[string]*command
+	cluster mode // whether the server is a node of a cluster
 
 	mu    sync.RWMutex
 	extra map[string]*command // asked for one by one; nil for what is no command
@@ -75,13 +76,35 @@ func loadTable(ctx context.Context, control Control) (*table, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &table{listed: make(map[string]*command, len(names)), extra: make(map[string]*command)}
+	t := &table{listed: make(map[string]*command, len(names)), extra: make(map[string]*command), cluster: modeOf(ctx, control)}
 	for i, c := range described {
 		if c != nil {
 			t.listed[names[i]] = c
 		}
 	}
 	return t, nil
+}
+
+// A mode says whether a server is a node of a cluster. The zero value is that nobody knows.
+type mode uint8
+
+const (
+	single mode = iota + 1
+	clustered
+)
+
+// modeOf asks the server. A control user who may not ask is none the wiser.
+func modeOf(ctx context.Context, control Control) mode {
+	info, err := control.Do(ctx, "INFO", "cluster").Text()
+	switch {
+	case err != nil:
+		return 0
+	case strings.Contains(info, "cluster_enabled:1"):
+		return clustered
+	case strings.Contains(info, "cluster_enabled:0"):
+		return single
+	}
+	return 0
 }
 
 var errTable = errors.New("the server's command table is not understood")
