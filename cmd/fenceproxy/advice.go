@@ -111,6 +111,15 @@ func controlFix(l *config.Listener, err error) string {
 	case noDatabase:
 		return fmt.Sprintf("Create the database, or correct control of the listener at %v.", l.Pos)
 	case unknown:
+		if l.Protocol == config.Postgres {
+			break
+		}
+		if fix := certificateFix(l, "control", err); fix != "" {
+			return fix
+		}
+		if cut(err) && !strings.HasPrefix(l.Control.Reveal(), "unix") {
+			return fmt.Sprintf("If this is the server's tls-port, begin control of the listener at %v with rediss, and set upstream_tls.", l.Pos)
+		}
 	}
 	return fmt.Sprintf("Start the server, or correct control of the listener at %v.", l.Pos)
 }

@@ -79,3 +79,54 @@ func askDirect(ctx context.Context, l *config.Listener, up *tlsconf.Client, conn
 	}
 	return nil
 }
+
+var errDifferent = errors.New("upstream and control lead to different servers")
+
+const differentFix = "They must lead to the same server, or every bind is refused."
+
+// sameRun reports whether upstream and control lead to one Redis or Valkey, by the id that
+// each run of a server has. known is false where that cannot be told.
+func sameRun(ctx context.Context, l *config.Listener, timeout time.Duration) (same, known bool) {
+	if l.Protocol == config.Postgres || l.Group != config.NoGroup {
+		return false, false
+	}
+	up, err := tlsconf.OpenClient(*l.UpstreamTLS)
+	if err != nil {
+		return false, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	control, err := redisfence.ParseURL(l.Control.Reveal(), redisOptions(l, up, nil))
+	if err != nil {
+		return false, false
+	}
+	there := redis.Options{Addr: l.Upstream, Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) {
+		return resp.Dialer{TLS: up, KeepAlive: l.KeepAlive}.Dial(ctx, addr)
+	}}
+	theirs := runID(ctx, there)
+	// A password that goes by TLS is not shown to upstream without.
+	if theirs == "" && control.Password != "" && (control.TLSConfig == nil || up.Mode() != tlsconf.Disable) {
+		there.Username, there.Password = control.Username, control.Password
+		theirs = runID(ctx, there)
+	}
+	ours := runID(ctx, *control)
+	return ours == theirs, ours != "" && theirs != ""
+}
+
+// runID is the id of a server's run; empty if it does not tell.
+func runID(ctx context.Context, o redis.Options) string {
+	o.Protocol, o.DisableIdentity, o.ContextTimeoutEnabled = 2, true, true
+	o.MaxRetries, o.DialerRetries, o.DB = -1, 1, 0
+	c := redis.NewClient(&o)
+	defer c.Close()
+	info, err := c.Info(ctx, "server").Result()
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(info) {
+		if id, ok := strings.CutPrefix(strings.TrimSpace(line), "run_id:"); ok {
+			return id
+		}
+	}
+	return ""
+}

@@ -16,6 +16,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/guard/pgfence"
 	"github.com/fenceproxy/fenceproxy/guard/redisfence"
+	"github.com/fenceproxy/fenceproxy/guard/redissentinel"
 	"github.com/fenceproxy/fenceproxy/internal/config"
 	"github.com/fenceproxy/fenceproxy/protocols/pg"
 	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
@@ -138,8 +139,14 @@ func (c *checkCmd) listener(ctx context.Context, l *config.Listener, r *checkRep
 	if l.Several() {
 		c.kinds(ctx, l, r)
 	}
+	if one, known := sameRun(ctx, l, c.Timeout); known {
+		same = true
+		if !one {
+			r.fail(differentFix, "%s: %v", l.Name, errDifferent)
+		}
+	}
 	if !same && l.Group == config.NoGroup {
-		r.warn("They must lead to the same server, or every bind is refused.", "%s: control leads to %s, upstream to %s", l.Name, cmp.Or(u.Host, u.Query().Get("host"), u.Path), l.Upstream)
+		r.warn(differentFix, "%s: control leads to %s, upstream to %s", l.Name, cmp.Or(u.Host, u.Query().Get("host"), u.Path), l.Upstream)
 	}
 	c.fence(ctx, l, r)
 }
@@ -209,7 +216,9 @@ func (c *checkCmd) fence(ctx context.Context, l *config.Listener, r *checkReport
 		}
 		defer rf.Close()
 		f = rf
-		c.primary(ctx, l, rf, r)
+		if !c.primary(ctx, l, rf, r) {
+			return
+		}
 	}
 	c.problems(ctx, l, f, r)
 }
@@ -242,25 +251,41 @@ func (c *checkCmd) problems(ctx context.Context, l *config.Listener, f fence, r 
 	}
 }
 
-// primary says which server the sentinels name, where there are any.
-func (c *checkCmd) primary(ctx context.Context, l *config.Listener, f *redisfence.Fence, r *checkReport) {
+// primary says which server the sentinels name, where there are any. It reports whether there
+// is a server to ask more.
+func (c *checkCmd) primary(ctx context.Context, l *config.Listener, f *redisfence.Fence, r *checkReport) bool {
 	p := f.Primary()
 	if p == nil {
-		return
+		return true
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	asking, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	addr, err := p.Addr(ctx)
+	addr, err := p.Addr(asking)
 	if err != nil {
-		r.fail("Check that the sentinels run, and the name in master_name; and that the primary answers.", "%s: %v", l.Name, err)
-		return
+		troubles := p.Troubles(ctx)
+		if len(troubles) == 0 || !errors.Is(err, redissentinel.ErrUnknown) {
+			return true // the control connection, which goes to the primary, has the reason
+		}
+		for i, t := range troubles {
+			fix := ""
+			if i == len(troubles)-1 {
+				fix = sentinelFix(l)
+			}
+			r.fail(fix, "%s: %v", l.Name, t)
+		}
+		return false
 	}
 	one := l.SplitUpstream(addr)
-	if _, err := askUpstream(ctx, one, c.Timeout); err != nil {
+	if _, err := askUpstream(asking, one, c.Timeout); err != nil {
 		r.fail(upstreamFix(one, err), "%s: the primary %s: %v", l.Name, addr, err)
-		return
+		return true
 	}
 	r.ok("%s: the sentinels name %s, which answers as %s", l.Name, addr, l.Protocol)
+	return true
+}
+
+func sentinelFix(l *config.Listener) string {
+	return fmt.Sprintf("Correct the sentinels or master_name in upstream and control of the listener at %v.", l.Pos)
 }
 
 // sameServer reports whether control and upstream seem to be one server.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/guard/redisfence"
@@ -42,7 +43,12 @@ func askControl(ctx context.Context, l *config.Listener) error {
 			return err
 		}
 		defer f.Close()
-		return f.Topology().Refresh(ctx)
+		err = f.Topology().Refresh(ctx)
+		var reply redis.Error
+		if errors.As(err, &reply) && find(err) != badLogin {
+			return nil // the fence's own check says what a server's answer means
+		}
+		return err
 	}
 	f, err := openRedisFence(ctx, l, up, slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fenceproxy/fenceproxy/guard/redisfence"
 	"github.com/fenceproxy/fenceproxy/internal/servers"
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
 )
@@ -122,6 +123,19 @@ func TestLibraryDocument(t *testing.T) {
 	for _, b := range blocks {
 		if !strings.Contains(string(program), b[1]) {
 			t.Errorf("not in the example:\n%s", b[1])
+		}
+	}
+}
+
+// TestRedisRulesDocument: the rules in the document are those that the code needs.
+func TestRedisRulesDocument(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "redis.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rules := range []string{redisfence.Rules, redisfence.ClusterRules} {
+		if !strings.Contains(string(text), "\nACL SETUSER fenceproxy on >PASSWORD "+rules+"\n") {
+			t.Errorf("not in the document: %s", rules)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/guard/pgfence"
 	"github.com/fenceproxy/fenceproxy/guard/redisfence"
+	"github.com/fenceproxy/fenceproxy/guard/redissentinel"
 	"github.com/fenceproxy/fenceproxy/internal/config"
 	"github.com/fenceproxy/fenceproxy/protocols/pg"
 	"github.com/fenceproxy/fenceproxy/protocols/resp"
@@ -249,21 +251,27 @@ func (p *proxy) warn(ctx context.Context) {
 	for _, c := range p.certs {
 		if leaf := c.Leaf(); leaf != nil {
 			if what := validity(leaf, time.Now()); what != "" {
-				p.log.Warn("check: a certificate", "file", c.String(), "is", what, "until", leaf.NotAfter)
+				p.log.Log(ctx, level(what != aboutToExpire), "check: a certificate", "file", c.String(), "is", what, "until", leaf.NotAfter)
 			}
 		}
 	}
 	for _, addr := range p.Upstreams {
 		one := p.SplitUpstream(addr)
 		if _, err := askUpstream(ctx, one, startTimeout); err != nil && ctx.Err() == nil {
-			p.log.Warn("check: the upstream does not answer as it should", "upstream", addr, "err", err, "fix", upstreamFix(one, err))
+			p.log.Error("check: the upstream does not answer as it should", "upstream", addr, "err", err, "fix", upstreamFix(one, err))
 		}
+	}
+	if one, known := sameRun(ctx, p.Listener, startTimeout); known && !one {
+		p.log.Error("check: "+errDifferent.Error(), "control", p.Control, "upstream", p.Upstream, "fix", differentFix)
+	}
+	if p.sentinels(ctx) {
+		return
 	}
 	asking, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if err := askControl(asking, p.Listener); err != nil {
 		if ctx.Err() == nil {
-			p.log.Warn("check: the control connection does not work", "control", p.Control, "err", err, "fix", controlFix(p.Listener, err), "fatal", true)
+			p.log.Error("check: the control connection does not work", "control", p.Control, "err", err, "fix", controlFix(p.Listener, err))
 		}
 		return
 	}
@@ -275,6 +283,32 @@ func (p *proxy) warn(ctx context.Context) {
 		if rules {
 			fix = aclCommand(p.Listener)
 		}
-		p.log.Warn("check: "+problem.What, "fix", fix, "fatal", problem.Fatal)
+		p.log.Log(ctx, level(problem.Fatal), "check: "+problem.What, "fix", fix)
 	}
+}
+
+// level is that of what would fail, and of what would not.
+func level(fatal bool) slog.Level {
+	if fatal {
+		return slog.LevelError
+	}
+	return slog.LevelWarn
+}
+
+// sentinels logs why the sentinels name no primary. It reports whether there was anything.
+func (p *proxy) sentinels(ctx context.Context) bool {
+	f, ok := p.fence.(*redisfence.Fence)
+	if !ok || f.Primary() == nil {
+		return false
+	}
+	asking, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if _, err := f.Primary().Addr(asking); !errors.Is(err, redissentinel.ErrUnknown) {
+		return false
+	}
+	troubles := f.Primary().Troubles(ctx)
+	for _, t := range troubles {
+		p.log.Error("check: "+t.Error(), "fix", sentinelFix(p.Listener))
+	}
+	return len(troubles) > 0
 }

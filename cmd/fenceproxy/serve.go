@@ -72,7 +72,7 @@ func warnOfElections(ctx context.Context, cfg *config.Config, b election.Backend
 	asking, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if fix, err := askElections(asking, cfg, b); err != nil && ctx.Err() == nil {
-		log.Warn("check: the election backend does not answer as it should", "elections", cfg.Elections.Backend, "err", err, "fix", fix)
+		log.Error("check: the election backend does not answer as it should", "elections", cfg.Elections.Backend, "err", err, "fix", fix)
 	}
 }
 

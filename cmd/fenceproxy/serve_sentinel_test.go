@@ -52,11 +52,11 @@ listeners:
 		t.Fatal(err)
 	}
 
-	nobody := configFile(t, `elections: {backend: "%s"}
-listeners:
-  - {name: cache, protocol: redis, listen: "%s", upstream: "%s", control: "%s"}
-`, url, freeAddr(t), strings.Replace(url, "main", "other", 1), strings.Replace(url, "main", "other", 1))
-	if r := command(t, "", "check", "-c", nobody, "--timeout", "1s"); r.code != exitFailure || !strings.Contains(r.out, `fail  cache: finding the primary "other": no sentinel names the primary`) {
-		t.Errorf("%+v", r)
-	}
+	elections := testenv.Redis(t)
+	wrong := "redis+sentinel://" + s.Sentinels[0].Addr + "," + elections.Addr + ",127.0.0.1:1/0?master_name=other"
+	wants(t, "nobody", checked(t, elections.Addr, wrong, wrong, ""),
+		"fail: db: "+s.Sentinels[0].Addr+` watches no primary named "other" (it watches: main)`, "fail: db: "+elections.Addr+" is no sentinel",
+		"fail: db: 127.0.0.1:1: connection refused", "Correct the sentinels or master_name")
+	wants(t, "a sentinel", checked(t, elections.Addr, s.Sentinels[0].Addr, "redis://"+s.Sentinels[0].Addr, ""),
+		"fail: db: the server is a sentinel", "Set upstream and control to redis+sentinel://HOST:PORT?master_name=NAME: docs/redis.md#sentinel")
 }

@@ -6,7 +6,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/internal/config"
@@ -29,6 +31,9 @@ func openTLS(l *config.Listener) (down *tlsconf.Server, up *tlsconf.Client, err 
 	return down, up, nil
 }
 
+// aboutToExpire is what is no harm yet.
+const aboutToExpire = "about to expire"
+
 // soon is how long before its end a certificate should be replaced.
 const soon = 14 * 24 * time.Hour
 
@@ -40,7 +45,7 @@ func validity(c *x509.Certificate, now time.Time) string {
 	case now.After(c.NotAfter):
 		return "expired"
 	case now.Add(soon).After(c.NotAfter):
-		return "about to expire"
+		return aboutToExpire
 	}
 	return ""
 }
@@ -88,7 +93,7 @@ func (r *checkReport) certificate(l *config.Listener, what string, c *x509.Certi
 	case wrong == "" && own:
 		r.ok("%s: %s: %s, until %s", l.Name, what, c.Subject, c.NotAfter.Format(day))
 	case wrong == "":
-	case own && wrong != "about to expire":
+	case own && wrong != aboutToExpire:
 		r.fail("Replace it: a running fenceproxy takes the new one up by itself.", "%s: %s: %s is %s (from %s until %s)", l.Name, what, c.Subject, wrong,
 			c.NotBefore.Format(day), c.NotAfter.Format(day))
 	default:
@@ -132,21 +137,39 @@ func said(state *tls.ConnectionState, o *tlsconf.ClientOptions) string {
 	return how
 }
 
-// upstreamFix says what to do about an upstream that cannot be asked.
-func upstreamFix(l *config.Listener, err error) string {
+// certificateFix says what to do about a server's certificate that is refused; empty for any
+// other error. key is the one that leads to the server.
+func certificateFix(l *config.Listener, key string, err error) string {
 	switch {
 	case errors.As(err, new(x509.UnknownAuthorityError)):
 		return fmt.Sprintf("Name the authority that signed the server's certificate in upstream_tls.ca of the listener at %v.", l.Pos)
 	case errors.As(err, new(x509.HostnameError)):
-		return fmt.Sprintf("Give a name that the server's certificate has, in upstream or in upstream_tls.server_name of the listener at %v.", l.Pos)
+		return fmt.Sprintf("Give a name that the server's certificate has, in %s or in upstream_tls.server_name of the listener at %v.", key, l.Pos)
 	case errors.As(err, new(x509.CertificateInvalidError)):
 		return "Replace the server's certificate."
+	}
+	return ""
+}
+
+// cut reports whether a server ended the connection at once.
+func cut(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// upstreamFix says what to do about an upstream that cannot be asked.
+func upstreamFix(l *config.Listener, err error) string {
+	if fix := certificateFix(l, "upstream", err); fix != "" {
+		return fix
+	}
+	switch {
 	case errors.Is(err, pg.ErrTLSRefused):
 		return fmt.Sprintf("Turn TLS on in the server (ssl=on), or correct upstream_tls.mode of the listener at %v.", l.Pos)
 	case errors.Is(err, resp.ErrTLS):
 		return fmt.Sprintf("Name the server's TLS port (tls-port) in upstream, or correct upstream_tls.mode of the listener at %v.", l.Pos)
 	case errors.Is(err, resp.ErrPooler), errors.Is(err, resp.ErrUnproven):
 		return fmt.Sprintf("Set upstream of the listener at %v to the server's TCP address.", l.Pos)
+	case l.Protocol != config.Postgres && l.UpstreamTLS.Mode == tlsconf.Disable && cut(err):
+		return fmt.Sprintf("If this is the server's tls-port, set upstream_tls of the listener at %v.", l.Pos)
 	}
 	return fmt.Sprintf("Start the server, or correct upstream of the listener at %v.", l.Pos)
 }

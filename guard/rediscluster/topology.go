@@ -138,6 +138,9 @@ func (t *Topology) Run(ctx context.Context) error {
 // View is the newest view, nil before the first.
 func (t *Topology) View() *View { return t.view.Load() }
 
+// Seeds are the nodes to begin with.
+func (t *Topology) Seeds() []string { return slices.Clone(t.o.Seeds) }
+
 // Suspect asks Run for a refresh, since something did not look as the view says. It never
 // blocks.
 func (t *Topology) Suspect() {
@@ -251,7 +254,7 @@ func (t *Topology) look(ctx context.Context, more []Node) (*View, error) {
 	if v := t.View(); v != nil {
 		nodes = append(slices.Clone(v.Nodes()), more...)
 	}
-	r := &round{t: t, asked: make(map[who]bool)}
+	r := &round{t: t, asked: make(map[who]bool), failures: make(map[string]error)}
 	err := r.all(ctx, nodes)
 	if err == nil && len(r.answers) == 0 {
 		var seeds []Node
@@ -268,7 +271,9 @@ func (t *Topology) look(ctx context.Context, more []Node) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	return merge(r.answers), nil
+	v := merge(r.answers)
+	v.failures = r.failures
+	return v, nil
 }
 
 // A round asks each node once.
@@ -276,7 +281,9 @@ type round struct {
 	t       *Topology
 	asked   map[who]bool
 	answers [][]said
-	failure error
+	failure error // a server's own word, if there was one
+	// failures are all of them, by address.
+	failures map[string]error
 }
 
 // all asks nodes, and those that they know.
@@ -294,9 +301,13 @@ func (r *round) all(ctx context.Context, nodes []Node) error {
 			return fmt.Errorf("%w: there are more than %d", ErrNoNode, maxNodes)
 		}
 		nodes = nil
-		for _, a := range r.t.ask(ctx, wave) {
+		for i, a := range r.t.ask(ctx, wave) {
 			if a.err != nil {
-				r.failure = a.err
+				r.failures[wave[i].addr] = a.err
+				var reply redis.Error
+				if err := fmt.Errorf("%s: %w", wave[i].addr, a.err); r.failure == nil || errors.As(a.err, &reply) {
+					r.failure = err
+				}
 				continue
 			}
 			r.answers = append(r.answers, a.said)
@@ -349,9 +360,7 @@ func (t *Topology) ask(ctx context.Context, nodes []who) []answer {
 			if err == nil && n.id != "" && !slices.ContainsFunc(answers[i].said, func(s said) bool { return s.myself && s.ID == n.id }) {
 				err = errAnother
 			}
-			if err != nil {
-				answers[i].err = fmt.Errorf("%s: %w", n.addr, err)
-			}
+			answers[i].err = err
 		})
 	}
 	wg.Wait()

@@ -13,6 +13,8 @@ type View struct {
 	owners []int16 // by slot: index of nodes, or -1
 	byAddr map[string]int
 	byID   map[string]int
+	// failures are why nodes did not answer, by the address that was asked.
+	failures map[string]error
 }
 
 // Nodes are all nodes that any node knows, by address. The slice must not be changed.
@@ -42,6 +44,9 @@ func (v *View) ByID(id string) (Node, bool) {
 	}
 	return Node{}, false
 }
+
+// Failure is why the node at an address did not answer; nil if it did, or was not asked.
+func (v *View) Failure(addr string) error { return v.failures[addr] }
 
 // same reports whether two views say the same.
 func (v *View) same(w *View) bool {

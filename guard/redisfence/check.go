@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,6 +22,9 @@ func (f *Fence) Check(ctx context.Context) []guard.Problem {
 			Fix: "check the address, the user and the password of the control connection"}}
 	}
 	fields := parseInfo(info)
+	if p, is := mistaken(fields, false); is {
+		return []guard.Problem{p}
+	}
 	var ps []guard.Problem
 	fatal := func(what, fix string) { ps = append(ps, guard.Problem{Fatal: true, What: what, Fix: fix}) }
 	lacks := func(what, fix string) {
@@ -28,9 +32,6 @@ func (f *Fence) Check(ctx context.Context) []guard.Problem {
 	}
 	warn := func(what, fix string) { ps = append(ps, guard.Problem{What: what, Fix: fix}) }
 
-	if fields["cluster_enabled"] == "1" {
-		fatal(ErrCluster.Error(), "use a server that is not part of a cluster")
-	}
 	version := fields["redis_version"] // Valkey reports the Redis version that it is compatible with
 	if major, _, _ := strings.Cut(version, "."); len(major) == 1 && major < "7" {
 		fatal("the server's version is "+version, "7.0 is the first that will do")
@@ -58,6 +59,7 @@ func (f *Fence) Check(ctx context.Context) []guard.Problem {
 	} {
 		if err := c.do(); errors.Is(err, ErrReplica) {
 			fatal(err.Error(), "connect to the primary")
+			return ps // it refuses more, and that is no question of rights
 		} else if err != nil {
 			lacks(fmt.Sprintf("the control user cannot run %s: %v", c.name, explain(err)),
 				"ACL SETUSER <user> "+Rules+"; commands that fencing needs must not be renamed")
@@ -69,6 +71,7 @@ func (f *Fence) Check(ctx context.Context) []guard.Problem {
 		if err == nil && said != "OK" {
 			lacks("the control user cannot write the fence: "+said, "ACL SETUSER <user> "+Rules)
 		}
+		ps = append(ps, checkScripts(ctx, f.client, me, "")...)
 	}
 	return append(ps, f.checkNodes(ctx)...)
 }
@@ -91,13 +94,30 @@ func (f *Fence) checkNodes(ctx context.Context) []guard.Problem {
 			more, err = join(nodes, more)
 		}
 		if err != nil {
-			ps = append(ps, guard.Problem{Fatal: true, What: f.failed(nodes[i], "trying to", err).Error(),
-				Fix: "takeovers fail until it can be swept"})
+			ps = append(ps, f.unswept(nodes[i], err))
 			continue
 		}
 		nodes = more
 	}
 	return ps
+}
+
+// unswept is the problem that a node could not be swept.
+func (f *Fence) unswept(addr string, err error) guard.Problem {
+	what := "replica " + addr
+	if slices.Contains(f.o.Nodes, addr) {
+		what = "node " + addr
+	}
+	switch {
+	case refusesUser(err):
+		return guard.Problem{Fatal: true, What: fmt.Sprintf("%s refuses the control user: %v", what, err),
+			Fix: "Create the user there too: Redis does not replicate users"}
+	case redis.HasErrorPrefix(err, "NOPERM"):
+		return guard.Problem{Kind: guard.LacksRights, Fatal: true, What: fmt.Sprintf("%s does not let the control user do its work (Redis does not replicate users and their rights): %v", what, err),
+			Fix: "there: ACL SETUSER <user> " + Rules}
+	}
+	return guard.Problem{Fatal: true, What: fmt.Sprintf("%s cannot be swept: %v", what, err),
+		Fix: "takeovers fail until it can be: " + f.listed(addr)}
 }
 
 // checkNode returns the node's own replicas.

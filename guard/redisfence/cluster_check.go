@@ -2,8 +2,12 @@ package redisfence
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/guard/rediscluster"
@@ -12,8 +16,7 @@ import (
 // Check says what would keep fencing from working. It changes nothing.
 func (f *ClusterFence) Check(ctx context.Context) []guard.Problem {
 	if err := f.top.Refresh(ctx); err != nil {
-		return []guard.Problem{{Kind: guard.NoConnection, Fatal: true, What: "the control connections do not work: " + explain(err).Error(),
-			Fix: "check the addresses, the user and the password of the control connection, and that the servers are in cluster mode"}}
+		return []guard.Problem{f.unreachable(ctx, err)}
 	}
 	v := f.top.View()
 	var ps []guard.Problem
@@ -26,8 +29,7 @@ func (f *ClusterFence) Check(ctx context.Context) []guard.Problem {
 		case n.Answered:
 			ps = append(ps, f.checkNode(ctx, n)...)
 		case !declared(v, n):
-			ps = append(ps, guard.Problem{Fatal: true, What: fmt.Sprintf("node %s at %s does not answer the control connection", n.ID, n.Addr),
-				Fix: "takeovers fail until it can be swept: make it reachable at the address that it announces, or CLUSTER FORGET it if it is gone for good"})
+			ps = append(ps, unheard(n, v.Failure(n.Addr)))
 		}
 	}
 	if slots < rediscluster.Slots {
@@ -35,6 +37,49 @@ func (f *ClusterFence) Check(ctx context.Context) []guard.Problem {
 			Fix: "elections whose fence is in such a slot cannot be fenced: redis-cli --cluster fix"})
 	}
 	return ps
+}
+
+// unreachable is the problem that no node says which nodes there are.
+func (f *ClusterFence) unreachable(ctx context.Context, err error) guard.Problem {
+	if redis.HasErrorPrefix(err, "NOPERM") {
+		return guard.Problem{Kind: guard.LacksRights, Fatal: true, What: "the control user cannot run CLUSTER NODES: " + explain(err).Error(),
+			Fix: "on each node: ACL SETUSER <user> " + ClusterRules}
+	}
+	if isReply(err) && !refusesUser(err) {
+		ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
+		defer cancel()
+		for _, addr := range f.top.Seeds() {
+			info, err := f.top.Client(addr).Info(ctx, "server", "cluster").Result()
+			if p, is := mistaken(parseInfo(info), true); err == nil && is {
+				p.What = addr + ": " + p.What
+				return p
+			}
+		}
+	}
+	return guard.Problem{Fatal: true, What: "the control connections do not work: " + explain(err).Error(),
+		Fix: "check the addresses, the user and the password of the control connection, and that the servers are in cluster mode"}
+}
+
+// unheard is the problem that a node was not heard of itself.
+func unheard(n rediscluster.Node, why error) guard.Problem {
+	p := guard.Problem{Fatal: true, What: fmt.Sprintf("node %s at %s does not answer the control connection", n.ID, n.Addr),
+		Fix: "takeovers fail until it can be swept: make it reachable at the address that it announces"}
+	if why != nil {
+		p.What += ": " + why.Error()
+	}
+	var lost net.Error
+	switch {
+	case refusesUser(why):
+		p.What = fmt.Sprintf("%s refuses the control user: %v", n.Addr, why)
+		p.Fix = "Create the user there too: each node keeps its own users"
+	case redis.HasErrorPrefix(why, "NOPERM"):
+		p.Kind = guard.LacksRights
+		p.What = fmt.Sprintf("%s: the control user cannot run CLUSTER NODES: %v", n.Addr, why)
+		p.Fix = "on each node: ACL SETUSER <user> " + ClusterRules
+	case errors.As(why, &lost): // refused, or no answer in time
+		p.Fix += ", or CLUSTER FORGET it if it is gone for good"
+	}
+	return p
 }
 
 // checkNode looks at one node.
@@ -92,6 +137,7 @@ func (f *ClusterFence) checkNode(ctx context.Context, n rediscluster.Node) (ps [
 		if said, err := c.Do(ctx, "ACL", "DRYRUN", me, "ASKING").Text(); err == nil && said != "OK" {
 			lacks("follow a slot that moves: " + said)
 		}
+		ps = append(ps, checkScripts(ctx, c, me, n.Addr+": ")...)
 	}
 	return ps
 }

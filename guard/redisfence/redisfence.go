@@ -29,7 +29,7 @@ var (
 	// ErrReplica: the control connection leads to a replica.
 	ErrReplica = errors.New("the control connection leads to a replica, the fence is on the primary")
 	// ErrCluster: the server is a node of a Redis Cluster.
-	ErrCluster = errors.New("the server is in cluster mode, which is not supported")
+	ErrCluster = errors.New("the server is part of a cluster, and the control connection not that to a cluster (redis+cluster://)")
 	// ErrRights: the control user may not run a command that fencing relies on.
 	ErrRights = errors.New("the control user lacks rights")
 	// ErrNode: a node could not be swept.

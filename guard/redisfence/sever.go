@@ -265,9 +265,13 @@ func (f *Fence) failed(addr, doing string, err error) error {
 	if addr == "" {
 		return fmt.Errorf("%w: the primary: %s: %w", ErrNode, doing, explain(err))
 	}
-	fix := "the primary, or a replica of it, lists it as a replica: end it there, or list the nodes to sweep in the option nodes"
+	return fmt.Errorf("%w: %s (%s): %s: %w", ErrNode, addr, f.listed(addr), doing, explain(err))
+}
+
+// listed says who lists a node, and what to do where it should not be.
+func (f *Fence) listed(addr string) string {
 	if slices.Contains(f.o.Nodes, addr) {
-		fix = "the option nodes lists it: take it out if it is gone for good"
+		return "the option nodes lists it: take it out if it is gone for good"
 	}
-	return fmt.Errorf("%w: %s (%s): %s: %w", ErrNode, addr, fix, doing, explain(err))
+	return "the primary, or a replica of it, lists it as a replica: end it there, or list the nodes to sweep in the option nodes"
 }

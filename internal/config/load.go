@@ -275,6 +275,13 @@ func (f *field) url(s string, schemes ...string) {
 	if s == "" {
 		return
 	}
+	// Without a user there is no secret in it.
+	if host, port, err := net.SplitHostPort(s); err == nil && host != "" && !strings.ContainsAny(s, "/@") {
+		if _, err := strconv.ParseUint(port, 10, 16); err == nil {
+			f.mistake("is not a URL: write %s://%s", schemes[0], s)
+			return
+		}
+	}
 	u, err := url.Parse(s)
 	if err != nil {
 		f.mistake("is not a URL (percent-encode special characters of the password, or let ${NAME} do it)")

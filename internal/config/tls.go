@@ -31,6 +31,8 @@ func (f *field) addressOrSocket(listen bool, p Protocol) string {
 	switch {
 	case !ok && strings.HasPrefix(s, "unix:"):
 		f.mistake("%q is no socket: a Unix socket is named by its whole path, as unix:/run/fenceproxy:6432", s)
+	case !ok && strings.Contains(s, "/") && !strings.Contains(s, ":"):
+		f.mistake("%q is no socket: a socket's path begins with /", s)
 	case !ok:
 		return f.address(listen)
 	// The system's limit on the length of a socket's name.

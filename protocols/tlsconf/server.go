@@ -48,7 +48,7 @@ func (o ServerOptions) Check() error {
 	case c != "" && c != NoClientCerts && c != RequestClientCerts && c != RequireClientCerts:
 		return bad(fmt.Sprintf("client certificates cannot be %q", c))
 	case (c == RequestClientCerts || c == RequireClientCerts) && o.ClientCA == "":
-		return bad("client certificates need the authorities that sign them")
+		return bad("client certificates need the authorities that sign them: set client_ca")
 	case (c == "" || c == NoClientCerts) && o.ClientCA != "":
 		return bad("authorities of client certificates are named, and the certificates not asked for")
 	case o.ClientUser && c != RequireClientCerts:
