@@ -113,7 +113,7 @@ func askElections(ctx context.Context, cfg *config.Config, b election.Backend) (
 }
 
 func (c *checkCmd) listener(ctx context.Context, l *config.Listener, r *checkReport) {
-	ctx, cancel := context.WithTimeout(ctx, 3*c.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, 4*c.Timeout)
 	defer cancel()
 	switch ln, err := listen(ctx, l); {
 	case err == nil:
