@@ -19,12 +19,11 @@ import (
 
 // clusterResource is a cluster whose slots move all the time, as the fault tests see it.
 type clusterResource struct {
-	t      *testing.T
-	c      *servers.RedisCluster
-	url    string
-	direct *redis.ClusterClient
-	f      *redisfence.ClusterFence
-	moves  sync.Mutex // held while a slot moves
+	t     *testing.T
+	c     *servers.RedisCluster
+	url   string
+	f     *redisfence.ClusterFence
+	moves sync.Mutex // held while a slot moves
 }
 
 func newClusterResource(t *testing.T, ctx context.Context) *clusterResource {
@@ -35,8 +34,6 @@ func newClusterResource(t *testing.T, ctx context.Context) *clusterResource {
 	}
 	t.Cleanup(func() { servers.StopAll(c.All()) })
 	r := &clusterResource{t: t, c: c, url: "redis+cluster://" + c.Primaries[0].Addr + "," + c.Primaries[1].Addr}
-	r.direct = redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{c.Primaries[0].Addr}, MaxRedirects: 16})
-	t.Cleanup(func() { _ = r.direct.Close() })
 	if r.f, err = redisfence.OpenCluster(ctx, r.url, redisfence.ClusterOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +44,7 @@ func newClusterResource(t *testing.T, ctx context.Context) *clusterResource {
 		stop()
 		wg.Wait()
 	})
-	m := &mover{c: c, election: "e", keys: []string{cnt(1), cnt(2)}, turn: &r.moves}
+	m := &mover{c: c, election: "e", keys: []string{held(1), cnt(2)}, turn: &r.moves}
 	wg.Go(func() { m.run(t, moving) })
 	return r
 }
@@ -74,16 +71,33 @@ func (r *clusterResource) connect(ctx context.Context, addr string, c guard.Cred
 	return nil, err
 }
 
-func (c clusterClient) write(ctx context.Context, n int64) error { return c.c.Incr(ctx, cnt(n)).Err() }
+// held is a key of number n on the node that has the fence, where it can be read while another
+// node is stopped.
+func held(n int64) string { return "{e}:" + cnt(n) }
+
+func (c clusterClient) write(ctx context.Context, n int64) error { return c.c.Incr(ctx, held(n)).Err() }
 func (c clusterClient) close()                                   { _ = c.c.Close() }
 
 func (r *clusterResource) applied(t *testing.T, ctx context.Context, n int64) int {
 	t.Helper()
-	got, err := r.direct.Get(ctx, cnt(n)).Int()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		t.Fatal(err)
+	slot := rediscluster.Slot([]byte(held(n)))
+	for {
+		// Not by a cluster's client, which may go to where the slot was: that node may be stopped.
+		top := r.f.Topology()
+		if err := top.Refresh(ctx); err != nil {
+			t.Fatal(err)
+		}
+		owner, _ := top.View().Owner(slot)
+		got, err := top.Client(owner.Addr).Get(ctx, held(n)).Int()
+		_, moved := redis.IsMovedError(err)
+		_, ask := redis.IsAskError(err)
+		switch {
+		case err == nil || errors.Is(err, redis.Nil):
+			return got
+		case !moved && !ask:
+			t.Fatal(err)
+		}
 	}
-	return got
 }
 
 func (r *clusterResource) fence(t *testing.T, ctx context.Context, id string) guard.Record {
@@ -96,9 +110,12 @@ func (r *clusterResource) fence(t *testing.T, ctx context.Context, id string) gu
 }
 
 // stall stops a node that has not the fence, and no slot moves.
-func (r *clusterResource) stall(t *testing.T, _ context.Context, _ client) func() {
+func (r *clusterResource) stall(t *testing.T, ctx context.Context, _ client) func() {
 	t.Helper()
 	r.moves.Lock()
+	if err := r.f.Topology().Refresh(ctx); err != nil { // the last view may be of before a move
+		t.Fatal(err)
+	}
 	home, _ := r.f.Topology().View().Owner(rediscluster.Slot([]byte(redisfence.Key("e"))))
 	p := r.c.Primaries[0]
 	if p.Addr == home.Addr {

@@ -49,11 +49,18 @@ func leads(t *testing.T, f *redisfence.ClusterFence, x guard.Term) guard.Record 
 func mustBind(t *testing.T, f *redisfence.ClusterFence, addr string, x guard.Term, r guard.Record) *clusterConn {
 	t.Helper()
 	var (
-		c   *clusterConn
-		err error
+		c         *clusterConn
+		err, last error
 	)
+	defer func() {
+		if t.Failed() && last != nil {
+			t.Log("the last refusal of a bind:", last)
+		}
+	}()
 	testenv.Within(t, 30*time.Second, "the bind", func() bool {
-		c, err = bindAt(t, f, addr, x, r)
+		if c, err = bindAt(t, f, addr, x, r); err != nil {
+			last = err
+		}
 		return err == nil
 	})
 	if err := c.Write(t.Context()); err != nil {

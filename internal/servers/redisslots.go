@@ -50,7 +50,53 @@ func (c *RedisCluster) AddPrimary(ctx context.Context) (*Process, error) {
 		return nil, err
 	}
 	c.Primaries = append(c.Primaries, p)
-	return p, c.known(ctx, p, "master -")
+	if err := c.known(ctx, p, "master -"); err != nil {
+		return p, err
+	}
+	return p, c.abreast(ctx, p)
+}
+
+// abreast waits until a node knows the epochs of all others: before, it would lose the first
+// slot that it gets to an epoch of which it had not heard.
+func (c *RedisCluster) abreast(ctx context.Context, p *Process) error {
+	return poll(ctx, func() error {
+		knows, err := epochs(ctx, p)
+		if err != nil {
+			return err
+		}
+		for _, n := range c.Primaries {
+			if ended(n) {
+				continue
+			}
+			own, err := epochs(ctx, n)
+			if err != nil {
+				return err
+			}
+			id, err := RedisNodeID(ctx, n)
+			if err != nil {
+				return err
+			}
+			if knows[id] != own[id] {
+				return fmt.Errorf("%s knows epoch %q of %s, which is at %q", p.Addr, knows[id], n.Addr, own[id])
+			}
+		}
+		return nil
+	})
+}
+
+// epochs are the configuration epochs of the nodes as one node knows them, by id.
+func epochs(ctx context.Context, p *Process) (map[string]string, error) {
+	text, err := ask(ctx, p, "CLUSTER", "NODES")
+	if err != nil {
+		return nil, err
+	}
+	of := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if f := strings.Fields(line); len(f) > 6 {
+			of[f[0]] = f[6]
+		}
+	}
+	return of, nil
 }
 
 // join starts a node and tells all others of it: to wait for gossip takes seconds.
