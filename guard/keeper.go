@@ -243,6 +243,8 @@ func (k *keeper) end(r *Refusal) {
 	case n == 0:
 	case errors.Is(r, errUnused), errors.Is(r, ErrClosed):
 		k.g.c.Log.Debug("permit given back", "election", k.at.election, "number", n)
+	case r.Reason == BackendUnknown: // an operator must mend it: no takeover goes on meanwhile
+		k.g.c.Log.Warn("permit ended", "election", k.at.election, "number", n, "reason", r.Error())
 	default:
 		k.g.c.Log.Info("permit ended", "election", k.at.election, "number", n, "reason", r.Message())
 	}

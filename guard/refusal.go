@@ -38,6 +38,9 @@ const (
 	WrongElection
 	// NotAllowed: the request is refused to everyone here, leader or not.
 	NotAllowed
+	// Unbindable: this session's own connection could not be bound to the term; Detail says
+	// why, and what to do.
+	Unbindable
 )
 
 // A Refusal is the error of everything that the guard refuses. It never holds a
@@ -98,7 +101,7 @@ func (r *Refusal) Message() string {
 	case Stale:
 		return fmt.Sprintf("stale leader refused: %s is ruled by number %d", e, r.Rules)
 	case LeaseVacant:
-		return "stale leader refused: the lease of " + e + " has ended (it ran out or was resigned)"
+		return "stale leader refused: nobody leads " + e + " (its lease ran out or was resigned, or the name is wrong)"
 	case BackendUnknown:
 		return "refused: cannot find out who holds " + e
 	case FenceUnavailable:
@@ -113,17 +116,19 @@ func (r *Refusal) Message() string {
 		return "credential refused: this listener does not serve " + e
 	case NotAllowed:
 		return "refused: not allowed through this proxy"
+	case Unbindable:
+		return "refused: this connection could not be bound to " + e
 	}
 	return "refused"
 }
 
 const hintStale = "Stop writing, acquire the election again and connect with the new token; reading works without one."
 
-// Hint tells the refused person what to try.
+// Hint tells the refused person what to try, whatever the protocol.
 func (r *Refusal) Hint() string {
 	switch r.Reason {
 	case NoCredential:
-		return "Present the live token: Postgres: SET fence.token = '...', or options=-c fence.token=... at connect; Redis: FENCE BIND, or the user name 'name;token=...'."
+		return "Present the live token."
 	case InvalidCredential:
 		return "Pass the election id and the token exactly as Acquire returned them."
 	case Stale:
@@ -137,7 +142,7 @@ func (r *Refusal) Hint() string {
 	case FenceRegressed, FenceConflict:
 		return "Acquire again with a floor above that number (fenceproxy election acquire --min-fencing)."
 	case Unseverable:
-		return "Connect as an ordinary role, directly from the proxy to the server."
+		return "Let the proxy connect directly to the server."
 	case WrongElection:
 		return "Connect to the listener of that election, or add it to this listener's configuration."
 	}

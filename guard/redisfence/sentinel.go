@@ -120,7 +120,10 @@ func (f *Fence) prepare(ctx context.Context, addr string) error {
 	defer func() { _ = c.Close() }()
 	role, err := roleOf(c.Do(ctx, "ROLE"))
 	if err != nil || role != "master" {
-		return fmt.Errorf("%s: %w", addr, errors.Join(err, ErrReplica))
+		if err == nil {
+			return fmt.Errorf("%s: %w", addr, ErrReplica)
+		}
+		return fmt.Errorf("%s: %w; %w", addr, ErrReplica, err)
 	}
 	for {
 		var list string

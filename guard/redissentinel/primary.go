@@ -227,7 +227,11 @@ func (p *Primary) round(ctx context.Context) {
 		return // the last word stands
 	}
 	if told != now {
-		p.o.Log.Info("the primary is", "master", p.o.Master, "addr", told.addr, "epoch", told.epoch, "before", now.addr)
+		level := slog.LevelInfo
+		if told.addr == now.addr {
+			level = slog.LevelDebug // no more than the sentinels' next epoch
+		}
+		p.o.Log.Log(ctx, level, "the primary is", "master", p.o.Master, "addr", told.addr, "epoch", told.epoch, "before", now.addr)
 		p.mu.Lock()
 		p.set(told, false, ErrUnprepared)
 		p.mu.Unlock()

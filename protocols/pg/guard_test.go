@@ -131,7 +131,7 @@ func TestLeaseRunsOut(t *testing.T) {
 	c := r.connect("&fence.token=" + g.Token.Reveal())
 	mustExec(t, c, "INSERT INTO t VALUES (1)")
 	err = waitClosed(t, c)
-	e := wantError(t, err, "FP002", "has ended")
+	e := wantError(t, err, "FP002", "nobody leads")
 	if e.Severity != "FATAL" {
 		t.Errorf("%+v", e)
 	}

@@ -160,7 +160,7 @@ func sqlState(r guard.Reason) string {
 		return "FP002"
 	case guard.BackendUnknown:
 		return "FP003"
-	case guard.FenceUnavailable:
+	case guard.FenceUnavailable, guard.Unbindable:
 		return "FP004"
 	case guard.FenceRegressed:
 		return "FP005"
@@ -202,7 +202,12 @@ func refusalReport(severity string, r *guard.Refusal) report {
 		d = append(d, detail(r.Reason))
 	}
 	hint := r.Hint()
-	if r.Reason == guard.NotAllowed && hint == "" {
+	switch r.Reason {
+	case guard.NoCredential:
+		hint = "Present the live token: SET fence.token = '...', or options=-c fence.token=... at connect."
+	case guard.Unseverable:
+		hint = "Connect as an ordinary role, directly from the proxy to the server."
+	case guard.NotAllowed:
 		hint = "Leaders and readers alike do without it."
 	}
 	return report{severity: severity, code: sqlState(r.Reason), message: r.Message(), detail: strings.Join(d, " "), hint: hint}

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -214,11 +215,11 @@ func (k *Cluster) port(id string) (int, bool) {
 
 // open opens the port of a node and serves its clients.
 func (k *Cluster) open(ctx context.Context, wg *sync.WaitGroup, n *node, view *rediscluster.View) bool {
-	var failure error
+	var failures []string
 	for _, port := range k.candidates(n.id, view) {
 		l, err := k.c.Listen(ctx, port)
 		if err != nil {
-			failure = errors.Join(failure, err)
+			failures = append(failures, err.Error())
 			continue
 		}
 		k.mu.Lock()
@@ -230,7 +231,8 @@ func (k *Cluster) open(ctx context.Context, wg *sync.WaitGroup, n *node, view *r
 		k.ports[n.id] = port
 		k.mu.Unlock()
 		ctx, stop := context.WithCancel(ctx)
-		n.stop = stop
+		n.stop, n.failure = stop, ""
+		n.noPort.Store(false)
 		wg.Go(func() {
 			defer stop()
 			if err := n.server.Serve(ctx, l); err != nil {
@@ -240,10 +242,15 @@ func (k *Cluster) open(ctx context.Context, wg *sync.WaitGroup, n *node, view *r
 		k.c.Log.Info("serving a node of the cluster", "node", n.id, "addr", *n.addr.Load(), "port", port)
 		return true
 	}
-	if failure == nil {
-		failure = errors.New("there are more nodes than ports")
+	n.noPort.Store(true)
+	failure := "there are more nodes than ports: add some to cluster.ports"
+	if len(failures) > 0 {
+		failure = strings.Join(failures, "; ")
 	}
-	k.c.Log.Error("a node of the cluster is not served: no port could be opened for it", "node", n.id, "addr", *n.addr.Load(), "error", failure)
+	if n.failure != failure { // this is tried often
+		n.failure = failure
+		k.c.Log.Error("a node of the cluster is not served: no port could be opened for it", "node", n.id, "addr", *n.addr.Load(), "error", failure)
+	}
 	return false
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // testCluster is a cluster of three primaries with ids a..., b... and c..., and a replica
-// d... of b, at 10.0.0.1:6379 to 10.0.0.4:6379; node e... is known later. The session is on
+// d... of b, at 10.0.0.1:6379 to 10.0.0.4:6379; node e... is known later, and f... has no port. The session is on
 // b, or, as a replica, on d.
 type testCluster struct{ replica, later bool }
 
@@ -26,8 +26,11 @@ func (t *testCluster) primary() bool { return !t.replica }
 
 func (t *testCluster) node(id []byte) (address, bool) {
 	for i, c := range []byte("abcde") {
+		if string(id) == testID('f') {
+			return address{unserved: testID('f')}, false
+		}
 		if string(id) == testID(c) && (c != 'e' || t.later) {
-			return address{"proxy", 7001 + i}, true
+			return address{host: "proxy", port: 7001 + i}, true
 		}
 	}
 	return address{}, false
@@ -42,7 +45,7 @@ func (t *testCluster) redirected(_ int, _ bool, host, port string) (address, boo
 	}
 	n, ok := strings.CutPrefix(host, "10.0.0.")
 	i, err := strconv.Atoi(n)
-	if !ok || err != nil || i < 1 || i > 5 {
+	if !ok || err != nil || i < 1 || i > 6 {
 		return address{}, false
 	}
 	return t.node([]byte(testID('a' + byte(i) - 1)))

@@ -30,6 +30,8 @@ type clusterMap interface {
 type address struct {
 	host string
 	port int
+	// unserved, in the place of an address, is the id of a node that the proxy has no port for.
+	unserved string
 }
 
 // String is the form in redirections: an IPv6 address has no brackets.
@@ -38,7 +40,7 @@ func (a address) String() string { return a.host + ":" + strconv.Itoa(a.port) }
 // redirection replaces the node's address in MOVED and ASK by the proxy's.
 //
 // INVARIANT: no address of a node gets to the client in a redirection. A node that the
-// proxy does not know is one to ask for again.
+// proxy does not know is one to ask for again; one that has no port is named by its id.
 func (c *core) redirection(line []byte) []byte {
 	kind, rest, _ := bytes.Cut(bytes.TrimRight(line, "\r\n"), []byte{' '})
 	if k := string(kind); k != "-MOVED" && k != "-ASK" {
@@ -58,7 +60,7 @@ func (c *core) redirection(line []byte) []byte {
 	}
 	to, ok := c.cfg.cluster.redirected(int(slot), string(kind) == "-MOVED", string(addr[:colon]), string(addr[colon+1:]))
 	if !ok {
-		return []byte(tryLater)
+		return []byte(to.elsewhere())
 	}
 	return redirect(string(kind), int(slot), to)
 }
@@ -70,6 +72,14 @@ func redirect(kind string, slot int, to address) []byte {
 // tryLater is the answer where a client would have to be sent to a node that the proxy does
 // not know yet.
 const tryLater = "-TRYAGAIN fenceproxy does not know yet where this slot is. Try again.\r\n"
+
+// elsewhere is the answer where a client cannot be sent on.
+func (a address) elsewhere() string {
+	if a.unserved == "" {
+		return tryLater
+	}
+	return errorLine(wordDown, "node "+a.unserved+" of the cluster is not served by fenceproxy: add ports to cluster.ports, or free them.")
+}
 
 // sendAway deals with a write of a session whose bind was refused because its node is a
 // replica: the client is sent to the slot's primary, as the node itself would do, and so
@@ -123,9 +133,11 @@ func (c *core) bindsNow() bool {
 // moved is the redirection that the proxy makes itself.
 func (c *core) moved(slot string) string {
 	if n, err := strconv.Atoi(slot); err == nil {
-		if to, ok := c.cfg.cluster.owner(n); ok {
-			return string(redirect("-MOVED", n, to))
+		to, ok := c.cfg.cluster.owner(n)
+		if !ok {
+			return to.elsewhere()
 		}
+		return string(redirect("-MOVED", n, to))
 	}
 	return tryLater
 }

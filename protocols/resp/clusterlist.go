@@ -88,7 +88,7 @@ type relisting struct {
 
 func (r *relisting) to(id []byte) (address, bool) {
 	to, known := r.nodes.node(id)
-	r.unknown = r.unknown || !known
+	r.unknown = r.unknown || !known && to.unserved == "" // nothing is learned by looking anew
 	return to, known
 }
 

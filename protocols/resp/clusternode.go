@@ -22,6 +22,8 @@ type node struct {
 	server  *Server
 	addr    atomic.Pointer[string]
 	stop    context.CancelFunc // ends serving its port; only arrange uses it
+	failure string             // why it has no port, as it was logged; only arrange uses it
+	noPort  atomic.Bool        // it cannot be had for now
 
 	mu       sync.Mutex
 	sessions map[*session]context.CancelFunc
@@ -153,8 +155,13 @@ func (h neighbourhood) primary() bool {
 }
 
 func (h neighbourhood) node(id []byte) (address, bool) {
-	port, ok := h.n.cluster.port(string(id))
-	return address{h.host, port}, ok
+	if port, ok := h.n.cluster.port(string(id)); ok {
+		return address{host: h.host, port: port}, true
+	}
+	if n, ok := h.n.cluster.node(string(id)); ok && n.noPort.Load() {
+		return address{unserved: n.id}, false
+	}
+	return address{}, false
 }
 
 func (h neighbourhood) at(n rediscluster.Node) (address, bool) { return h.node([]byte(n.ID)) }

@@ -7,6 +7,8 @@ type command struct {
 	*policy.RedisCommand
 	verb verb
 	subs map[string]*command // made from those that the server lists
+
+	unlisted bool // a subcommand that the server does not list: a word of the client's
 }
 
 // A verb is a command that the session must understand.
@@ -65,7 +67,9 @@ func (c *command) sub(name []byte) *command {
 	if s := c.subs[string(name)]; s != nil {
 		return s
 	}
-	return newCommand(c.Sub(string(name)))
+	s := newCommand(c.Sub(string(name)))
+	s.unlisted = true
+	return s
 }
 
 // maxName is longer than any name of a command or subcommand; a longer one is unknown.

@@ -46,6 +46,8 @@ type core struct {
 	early   bool           // it will when the node is known as a primary
 	retried bool           // it was tried for the command under way
 
+	notBound *guard.Refusal // why a bind failed, for the log: the shell takes it out
+
 	bindErr *guard.Refusal // why the last FENCE BIND failed; nil: it did not
 	named   bool           // the connection may carry a bound name
 	unasked bool           // the shell could not ask what the command is

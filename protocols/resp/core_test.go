@@ -193,13 +193,13 @@ func (p *player) answer(t *testing.T, text string) {
 	case "live":
 		p.c.confirmed(true, nil)
 	case "recorded":
-		p.c.recorded(isRecorded)
+		p.c.recorded(isRecorded, nil)
 	case "changed":
-		p.c.recorded(isChanged)
+		p.c.recorded(isChanged, nil)
 	case "early":
-		p.c.recorded(isEarly)
+		p.c.recorded(isEarly, nil)
 	case "unknown":
-		p.c.recorded(isUnknown)
+		p.c.recorded(isUnknown, nil)
 	case "new node":
 		p.c.cfg.cluster.(*testCluster).later = true
 		p.c.refreshed()

@@ -42,20 +42,43 @@ func (c *core) splitUser(s string) (user string, cred *credential) {
 		case key == "token" && token == "":
 			token = value
 		default:
-			bad = errUserName
+			bad = fmt.Errorf("%w%s", errUserName, strayPart(key, part))
 		}
 	}
 	if user == "" {
 		user = "default"
 	}
 	cred = c.credential(electionID, token)
-	if bad != nil && cred.refusal == nil {
+	switch {
+	case bad == nil && !strings.Contains(";"+rest, ";token="):
+		bad = errNoToken
+	case bad == nil && token == "":
+		bad = errEmptyToken
+	}
+	if bad != nil {
 		cred.refusal = &guard.Refusal{Reason: guard.InvalidCredential, Election: cred.election, Detail: bad.Error()}
 	}
 	return user, cred
 }
 
 var errUserName = errors.New(`after the user name, each of ";election=" and ";token=" may stand once, and nothing else`)
+
+var (
+	errNoToken    = errors.New(`it has no ";token=..."`)
+	errEmptyToken = errors.New("the token is empty")
+)
+
+// strayPart names a part that does not belong into a user name.
+//
+// INVARIANT: no text that may be a token's is told: a token is longer, and a piece of
+// one is hardly in front of "=".
+func strayPart(key, part string) string {
+	if key == part || key == "" || len(key) > 10 || key == "election" || key == "token" ||
+		strings.ContainsFunc(key, func(r rune) bool { return r|0x20 < 'a' || r|0x20 > 'z' }) {
+		return ""
+	}
+	return fmt.Sprintf(` (found ";%s=")`, key)
+}
 
 func isCredentialPart(s string) bool {
 	return strings.HasPrefix(s, "election=") || strings.HasPrefix(s, "token=")
@@ -78,6 +101,8 @@ func (c *core) credential(electionID, token string) *credential {
 	cred := &credential{election: electionID}
 	t, err := election.ParseToken(token)
 	switch {
+	case token == "":
+		cred.refusal = &guard.Refusal{Reason: guard.InvalidCredential, Election: electionID, Err: err, Detail: errEmptyToken.Error()}
 	case err != nil:
 		cred.refusal = &guard.Refusal{Reason: guard.InvalidCredential, Election: electionID, Err: err,
 			Detail: fmt.Sprintf("the token must be 16 to %d characters of A-Z a-z 0-9 - _ . ~", election.MaxTokenLen)}

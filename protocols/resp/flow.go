@@ -256,7 +256,7 @@ func (c *core) finish(r *guard.Refusal) {
 	own := c.flow.own
 	c.flow = flow{}
 	if r != nil {
-		c.refusal = r
+		c.refusal, c.notBound = r, r
 	}
 	if own {
 		c.bindErr = r
@@ -267,6 +267,8 @@ func (c *core) finish(r *guard.Refusal) {
 // doubt ends a session whose connection may or may not carry a name.
 func (c *core) doubt(what string) {
 	f := &c.flow
-	c.end(refusalLine(&guard.Refusal{Reason: guard.FenceUnavailable, Election: f.cred.election,
-		Held: f.binding.term.Number, Detail: what + "; the connection is closed"}))
+	r := &guard.Refusal{Reason: guard.Unbindable, Election: f.cred.election,
+		Held: f.binding.term.Number, Detail: what + "; the connection is closed"}
+	c.notBound = r
+	c.end(refusalLine(r))
 }

@@ -28,7 +28,7 @@ const (
 func (s *Server) connection(ctx context.Context, accepted net.Conn) {
 	if s.node != nil || s.cluster != nil {
 		if !s.all.Enter(s.c.MaxConns) {
-			s.full(accepted, tooMany)
+			s.refuse(accepted, accepted.RemoteAddr().String(), tooMany)
 			closeGently(accepted)
 			return
 		}
@@ -38,7 +38,7 @@ func (s *Server) connection(ctx context.Context, accepted net.Conn) {
 	defer p.leave()
 	if s.c.TLS != nil || s.c.ProxyProtocol != nil {
 		if p.pending = s.pending.Enter(s.c.MaxPending); !p.pending {
-			s.full(accepted, tooManyComing)
+			s.refuse(accepted, accepted.RemoteAddr().String(), tooManyComing)
 			closeGently(accepted)
 			return
 		}
@@ -48,8 +48,7 @@ func (s *Server) connection(ctx context.Context, accepted net.Conn) {
 	switch {
 	case ctx.Err() != nil: // the proxy is shutting down
 	case errors.Is(err, errTooMany):
-		s.c.Log.Info("connection refused", "client", p.peer(accepted), "reason", tooManyFrom)
-		s.full(accepted, tooManyFrom)
+		s.refuse(accepted, p.peer(accepted), tooManyFrom)
 		closeGently(accepted)
 	case errors.Is(err, errNoCertificate):
 		s.c.Log.Info("connection refused", "client", p.peer(accepted), "reason", err)
@@ -86,6 +85,14 @@ func (s *Server) greet(ctx context.Context, accepted net.Conn, p *place) (net.Co
 		err = context.Cause(ctx)
 	}
 	return known, err
+}
+
+// refuse is full, and is logged. Where many are refused, one of them stands for all.
+func (s *Server) refuse(client net.Conn, peer, why string) {
+	if n := s.crowd.happened(); n > 0 {
+		s.c.Log.Info("connection refused", "client", peer, "reason", why, "times", n)
+	}
+	s.full(client, why)
 }
 
 // full tells a client that there is no place for it, and does not wait. One that begins

@@ -33,7 +33,7 @@ func (c *core) unfit(reply []byte) *guard.Refusal {
 	case bytes.HasPrefix(reply, []byte("-NOAUTH")):
 		return refuse(guard.NoCredential, "authenticate first")
 	case bytes.HasPrefix(reply, []byte("-NOPERM")), bytes.HasPrefix(reply, []byte("-ERR unknown command")):
-		return refuse(guard.FenceUnavailable, lacksRights)
+		return refuse(guard.Unbindable, c.lacks("client|info", reply))
 	case len(reply) == 0 || reply[0] != '$' && reply[0] != '=':
 		return refuse(guard.NotAllowed, "a session cannot be bound while it is inside MULTI or, in RESP2, subscribed")
 	}
@@ -75,7 +75,21 @@ func sameAddr(a, b string) bool {
 	return err == nil && x.Port() == y.Port() && x.Addr().Unmap() == y.Addr().Unmap()
 }
 
-const lacksRights = "the user lacks rights that a bind needs: +client|info +client|setname +get +select, and to read the fence's key; or CLIENT, HELLO, GET or SELECT is renamed"
+// lacks says why the server refused a command that a bind needs, named as in an ACL.
+func (c *core) lacks(command string, reply []byte) string {
+	first, _, _ := bytes.Cut(bytes.TrimRight(reply, "\r\n"), []byte{' '})
+	switch {
+	case bytes.Equal(first, []byte("-NOPERM")):
+		rights := "+client|info +client|setname +get +select %R~" + fencePrefix + "*}:fence"
+		if c.cfg.cluster != nil {
+			rights = "+client|info +client|setname +cluster|myid"
+		}
+		return "the user lacks a right that a bind needs (" + command + "); ACL SETUSER <user> " + rights + " gives it all of them"
+	case bytes.HasPrefix(reply, []byte("-ERR unknown command")):
+		return "the server does not know " + strings.ToUpper(strings.ReplaceAll(command, "|", " ")) + ", which a bind needs (it may be renamed)"
+	}
+	return "the server refused " + strings.ToUpper(strings.ReplaceAll(command, "|", " ")) + ", which a bind needs, with " + strings.ToValidUTF8(strings.TrimPrefix(string(first), "-"), "?")
+}
 
 // infoFields reads the answer to CLIENT INFO.
 func infoFields(reply []byte) map[string]string {

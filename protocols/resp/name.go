@@ -41,11 +41,11 @@ func (c *core) elsewhere() bool { return c.flow.db != c.cfg.fenceDB }
 // nameGiven looks at the answers. Where they leave a doubt, the connection ends.
 func (c *core) nameGiven(replies [][]byte) {
 	f := &c.flow
-	there := true
+	there, chosen := true, []byte(nil)
 	if c.elsewhere() {
 		var back bool
 		there, back = isOK(replies[0]), isOK(replies[4])
-		replies = replies[1:4]
+		chosen, replies = replies[0], replies[1:4]
 		if there && !back {
 			c.doubt("the connection could not be put back into its database")
 			return
@@ -54,8 +54,12 @@ func (c *core) nameGiven(replies [][]byte) {
 	set, hello, last := replies[0], replies[1], replies[2]
 	role, understood := roleIn(hello)
 	switch {
-	case !there, isError(set), isError(hello):
-		c.fail(c.unable(lacksRights))
+	case !there:
+		c.fail(c.unable(c.lacks("select", chosen)))
+	case isError(set):
+		c.fail(c.unable(c.lacks("client|setname", set)))
+	case isError(hello):
+		c.fail(c.unable(c.lacks("hello", hello)))
 	case !isOK(set), !understood:
 		c.doubt("the server's answers to the bind were not as they must be")
 	case role != "master" && c.cfg.cluster != nil:
@@ -64,9 +68,9 @@ func (c *core) nameGiven(replies [][]byte) {
 	case role != "master":
 		c.fail(c.unable("the server behind the proxy is a replica, and only a primary can be written"))
 	case isError(last) && c.cfg.cluster != nil:
-		c.fail(c.unable("the user lacks a right that a bind in a cluster needs: +cluster|myid"))
+		c.fail(c.unable(c.lacks("cluster|myid", last)))
 	case isError(last):
-		c.fail(c.unable(lacksRights))
+		c.fail(c.unable(c.lacks("get", last)))
 	case c.cfg.cluster != nil && !bytes.Equal(last, appendBulk(nil, c.cfg.cluster.id())):
 		c.fail(c.unable("another node of the cluster was expected at this address; reconnect"))
 	case c.cfg.cluster != nil:
@@ -93,7 +97,9 @@ const (
 )
 
 // recorded takes the shell's answer for the node that the session is on.
-func (c *core) recorded(is confirmation) {
+//
+// why says more to the log, where the answer is none.
+func (c *core) recorded(is confirmation, why error) {
 	c.ask = question{}
 	if c.flow.step != stepRecord || c.ended {
 		return
@@ -109,20 +115,22 @@ func (c *core) recorded(is confirmation) {
 		c.fail(c.unable("the cluster does not know yet that this node is a primary"))
 	default:
 		c.retry = c.flow.cred
-		c.fail(c.unable("the fence on the nodes of the cluster could not be looked at"))
+		r := c.unable("the fence on the nodes of the cluster could not be looked at")
+		r.Err = why
+		c.fail(r)
 	}
 }
 
 func (c *core) unable(detail string) *guard.Refusal {
 	f := &c.flow
-	return &guard.Refusal{Reason: guard.FenceUnavailable, Election: f.cred.election, Held: f.binding.term.Number, Detail: detail}
+	return &guard.Refusal{Reason: guard.Unbindable, Election: f.cred.election, Held: f.binding.term.Number, Detail: detail}
 }
 
 // tryAgain admits anew, without the name: the fence is not the permit's any more.
 func (c *core) tryAgain() {
 	f := &c.flow
 	if f.tries++; f.tries >= maxTries {
-		c.fail(c.unable("the fence changed at each of several attempts to bind"))
+		c.fail(c.unable("the fence changed at each of several attempts to bind; try again"))
 		return
 	}
 	f.failed = nil

@@ -21,6 +21,7 @@ type Server struct {
 	*places
 	node    *node    // which it is of a cluster; nil: of none
 	cluster *Cluster // of which any node will do; nil: this server is meant
+	away    often    // sessions that did not reach it
 }
 
 // places count connections. The ports of a cluster's nodes count theirs together.
@@ -28,6 +29,7 @@ type places struct {
 	pending protocols.Count // connections whose TLS or PROXY protocol header is under way
 	counts  protocols.Count // connections by address
 	all     protocols.Count // those of a cluster
+	crowd   often           // connections that were refused
 }
 
 // New checks c and makes a Server. It does not wait for the upstream server.
@@ -57,7 +59,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	return protocols.Serve(ctx, l, protocols.Serving{
 		Session:   s.connection,
-		Refuse:    func(c net.Conn) { s.full(c, tooMany) },
+		Refuse:    func(c net.Conn) { s.refuse(c, c.RemoteAddr().String(), tooMany) },
 		MaxConns:  s.c.MaxConns,
 		Drain:     s.c.Drain,
 		KeepAlive: s.c.KeepAlive,
@@ -75,16 +77,19 @@ func (s *Server) session(ctx context.Context, client net.Conn) {
 		return
 	}
 	if errors.Is(err, errClustered) {
-		s.c.Log.Error("no session", "upstream", s.c.Upstream, "error", err)
+		if n := s.away.happened(); n > 0 {
+			s.c.Log.Error("no session", "upstream", s.c.Upstream, "times", n, "error", err)
+		}
 		s.turnAway(client, notSetUp)
 		return
 	}
 	if err != nil {
-		s.c.Log.Warn("no session: the upstream server cannot be reached", "upstream", s.c.Upstream, "error", err)
+		s.unreached(ctx, err)
 		s.tables.suspectIt()
 		s.turnAway(client, errorLine(wordDown, "fenceproxy cannot reach the server. Check that it runs; then reconnect."))
 		return
 	}
+	s.reached()
 	x := &session{
 		server: at, client: client, upstream: upstream, table: table,
 		wake: make(chan struct{}, 1), over: make(chan struct{}),
@@ -111,6 +116,23 @@ func (s *Server) session(ctx context.Context, client net.Conn) {
 		defer at.node.exit(x)
 	}
 	x.run(ctx)
+}
+
+// unreached logs that a session did not reach the server.
+func (s *Server) unreached(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return // the proxy is stopping
+	}
+	if n := s.away.happened(); n > 0 {
+		s.c.Log.Warn("no session: the upstream server cannot be reached", "upstream", s.c.Upstream, "times", n, "error", err)
+	}
+}
+
+// reached logs that sessions reach the server again.
+func (s *Server) reached() {
+	if untold, happened := s.away.over(); happened {
+		s.c.Log.Info("the upstream server is reached again", "upstream", s.c.Upstream, "untold", untold)
+	}
 }
 
 // reach connects to the server, or to one of the cluster; at is the one that it is.

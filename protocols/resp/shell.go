@@ -59,6 +59,7 @@ type session struct {
 	sent    bool          // the client has sent its last byte
 	// awaiting: the client's pump waits for the server's answers.
 	awaiting bool
+	logged   string // what the last refused bind was logged with
 }
 
 // run serves the session and returns when all that it started has ended.
@@ -241,6 +242,7 @@ func (x *session) hurryServer() {
 
 // answer answers the core's question.
 func (x *session) answer(ctx context.Context, q question) {
+	defer x.logNotBound()
 	switch q.kind {
 	case askAdmit:
 		b, refusal := x.admit(ctx, q)
@@ -264,9 +266,9 @@ func (x *session) answer(ctx context.Context, q question) {
 		x.core.confirmed(live, why)
 		x.mu.Unlock()
 	case askRecord:
-		is := x.confirm(ctx)
+		is, err := x.confirm(ctx)
 		x.mu.Lock()
-		x.core.recorded(is)
+		x.core.recorded(is, err)
 		x.mu.Unlock()
 	case askTopology:
 		ctx, cancel := context.WithTimeout(ctx, x.server.c.DialTimeout)
@@ -289,20 +291,16 @@ func (x *session) answer(ctx context.Context, q question) {
 }
 
 // confirm asks whether the cluster's record is as the permit says.
-func (x *session) confirm(ctx context.Context) confirmation {
+func (x *session) confirm(ctx context.Context) (confirmation, error) {
 	x.mu.Lock()
 	p := x.permit
 	x.mu.Unlock()
 	if p == nil {
-		return isUnknown
+		return isUnknown, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, x.server.c.BindTimeout)
 	defer cancel()
-	is, err := x.server.node.confirmSoon(ctx, p)
-	if err != nil {
-		x.server.c.Log.Warn("session not bound: the fence on the cluster's nodes cannot be looked at", "client", x.client.RemoteAddr().String(), "node", x.server.c.Upstream, "error", err)
-	}
-	return is
+	return x.server.node.confirmSoon(ctx, p)
 }
 
 // admit asks the guard for a permit, and watches over it.
@@ -325,8 +323,6 @@ func (x *session) admit(ctx context.Context, q question) (*binding, *guard.Refus
 	if err != nil {
 		r := refusalOf(err, q.credential.Election)
 		x.refused, x.refusedAt = r, time.Now()
-		id, text := r.ForLog(x.server.c.names(r.Election))
-		x.server.c.Log.Info("session not bound", "client", x.client.RemoteAddr().String(), "election", id, "refusal", text)
 		return nil, r
 	}
 	direct := isUnix(x.upstream)
@@ -447,8 +443,7 @@ func (x *session) unproven(ctx context.Context, t guard.Term) *guard.Refusal {
 	}
 	r := &guard.Refusal{Reason: guard.FenceUnavailable, Election: t.Election, Held: t.Number, Err: err}
 	if errors.Is(err, ErrPooler) || errors.Is(err, ErrUnproven) {
-		r.Reason, r.Detail = guard.Unseverable, err.Error()
+		r.Reason, r.Detail, r.Err = guard.Unseverable, err.Error(), nil
 	}
-	x.server.c.Log.Warn("session not bound", "client", x.client.RemoteAddr().String(), "election", t.Election, "refusal", r.Error())
 	return r
 }

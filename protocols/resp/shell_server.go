@@ -23,9 +23,13 @@ func (x *session) pumpServer(ctx context.Context) {
 		down := x.core.down
 		x.core.down = nil
 		closed := x.core.closed
+		notBound := x.core.notBound != nil
 		wake := x.awaiting && (len(x.core.up) > 0 || x.core.ask.kind != askNothing || !x.core.waiting())
 		x.mu.Unlock()
 		in.done()
+		if notBound {
+			x.logNotBound()
+		}
 		if wake {
 			x.wakeClient()
 		}

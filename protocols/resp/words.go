@@ -43,7 +43,13 @@ const (
 // CLIENT REPLY OFF or SKIP, and so that EXEC aborts inside MULTI. Its name holds the
 // session's nonce, by which the answer is found and replaced on its way back. It holds
 // none of the client's arguments.
-func (c *core) substitute(what code, cmd *command) { c.substituteFor(what, nameOf(cmd)) }
+func (c *core) substitute(what code, cmd *command) {
+	name := nameOf(cmd)
+	if what == codeWrite && cmd != nil && cmd.unlisted {
+		name, _, _ = strings.Cut(name, "|")
+	}
+	c.substituteFor(what, name)
+}
 
 // substituteFor is substitute with what stands for the command.
 func (c *core) substituteFor(what code, of string) {
@@ -77,7 +83,7 @@ func (c *core) words(what code, command string) string {
 	name := strings.ToUpper(strings.ReplaceAll(command, "|", " "))
 	switch what {
 	case codeWrite:
-		return refusalLine(c.refusal)
+		return errorLine(refusalWord(c.refusal), refusalText(c.refusal)+" Refused: "+name+"."+instead(command))
 	case codeUnknown:
 		return errorLine(wordFenced, "refused: the server does not know this command, so it counts as a write, and this session may not write: "+refusalText(c.refusal))
 	case codeNoName:
@@ -95,7 +101,10 @@ func (c *core) words(what code, command string) string {
 	case codeUnasked:
 		return errorLine(wordDown, "refused: fenceproxy cannot ask the server what this command is. Check the proxy's control connection.")
 	case codeInMulti:
-		return errorLine(wordErr, name+" with this meaning is not allowed inside MULTI through fenceproxy. Send it before MULTI.")
+		if command == authCommand.Name {
+			name += " with a token"
+		}
+		return errorLine(wordErr, name+" is not allowed inside MULTI. Send it before MULTI.")
 	case codeReplyOff:
 		return errorLine(wordErr, "FENCE BIND needs replies. Send CLIENT REPLY ON first.")
 	case codeMonitor:
@@ -128,6 +137,17 @@ func (c *core) words(what code, command string) string {
 	return errorLine(wordErr, "fenceproxy refused the command")
 }
 
+// instead says what a reader can do in the place of a command that is refused as a write.
+func instead(command string) string {
+	switch command {
+	case "sort", "georadius", "georadiusbymember", "bitfield", "eval", "evalsha", "fcall":
+		return " A reader can send " + strings.ToUpper(command) + "_RO."
+	case "publish", "spublish":
+		return " Readers can publish where the listener has publish: open."
+	}
+	return ""
+}
+
 // errorLine is one error reply. The words after the first never hold a line break.
 func errorLine(word, text string) string {
 	return "-" + word + " " + strings.Map(func(r rune) rune {
@@ -142,7 +162,7 @@ func refusalLine(r *guard.Refusal) string { return errorLine(refusalWord(r), ref
 
 func refusalWord(r *guard.Refusal) string {
 	switch r.Reason {
-	case guard.BackendUnknown, guard.FenceUnavailable:
+	case guard.BackendUnknown, guard.FenceUnavailable, guard.Unbindable:
 		return wordDown
 	case guard.NotAllowed:
 		return wordNoPerm
@@ -166,8 +186,19 @@ func refusalText(r *guard.Refusal) string {
 		b.WriteString(": " + r.Detail)
 	}
 	b.WriteString(".")
-	if h := r.Hint(); h != "" {
+	if h := hint(r); h != "" {
 		b.WriteString(" " + h)
 	}
 	return b.String()
+}
+
+// hint is what to try, in the words of this protocol where it has its own.
+func hint(r *guard.Refusal) string {
+	switch r.Reason {
+	case guard.NoCredential:
+		return "Present the live token: FENCE BIND [<election>] <token>, or the user name '<user>;token=...'."
+	case guard.Unseverable:
+		return "Let the proxy connect directly to the server, with no pooler in between."
+	}
+	return r.Hint()
 }
