@@ -34,3 +34,32 @@ func TestMistypedCredentialsStayHere(t *testing.T) {
 		}
 	}
 }
+
+// What is wrong with a credential is said, but for what may be a token.
+func TestCredentialsSayWhatIsWrong(t *testing.T) {
+	const token = "0123456789abcdefghij"
+	c := newCore(coreConfig{election: "orders", serves: func(string) bool { return true }})
+	for name, want := range map[string]string{
+		";election=orders;token=":         "the token is empty",
+		";election=orders":                `it has no ";token=..."`,
+		";election=orders;token=short":    "the token must be 16 to 128 characters",
+		";election=orders;tokn=" + token:  `and nothing else (found ";tokn=")`,
+		";elektion=orders;token=" + token: `and nothing else (found ";elektion=")`,
+		";ELECTION=orders;token=" + token: `and nothing else (found ";ELECTION=")`,
+		"app;" + token:                    "and nothing else",
+		"app;" + token + "=":              "and nothing else",
+		"app;t0ken=" + token:              "and nothing else",
+	} {
+		_, cred := c.splitUser(name)
+		if cred == nil || cred.refusal == nil {
+			t.Fatalf("%q: taken", name)
+		}
+		said := refusalText(cred.refusal)
+		if !strings.Contains(said, want) || strings.Contains(said, token) || strings.HasSuffix(want, "else") && strings.Contains(said, "found") {
+			t.Errorf("%q: %s", name, said)
+		}
+	}
+	if cred := c.credential("orders", ""); cred.refusal == nil || cred.refusal.Detail != "the token is empty" {
+		t.Errorf("%+v", cred)
+	}
+}
