@@ -45,7 +45,7 @@ func TestPsql(t *testing.T) {
 		{nil, []string{"-c", "INSERT INTO t VALUES (1)"},
 			"ERROR:  write refused: this session has no live token of election \"orders\"\n" +
 				"DETAIL:  Refused: INSERT.\n" +
-				"HINT:  Present the live token: Postgres: SET fence.token = '...', or options=-c fence.token=... at connect; Redis: FENCE BIND, or the user name 'name;token=...'.\n"},
+				"HINT:  Present the live token: SET fence.token = '...', or options=-c fence.token=... at connect.\n"},
 		{[]string{"PGOPTIONS=-c fence.election=orders -c fence.token=" + token}, []string{"-Atc", "INSERT INTO t VALUES (1) RETURNING a"}, "1\nINSERT 0 1\n"},
 		{nil, []string{"-Atc", "SET fence.election = 'orders'; SET fence.token = '" + token + "'", "-c", "INSERT INTO t VALUES (2)", "-c", "SHOW fence.status"},
 			"SET\nSET\nINSERT 0 1\nbound\n"},
