@@ -247,7 +247,7 @@ func newIdleRig(t *testing.T, change func(*Config)) *idleRig {
 	s := newSession(srv, a, halves{b}, start)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { s.run(ctx); close(r.over) }()
-	go srv.sweeper.run(ctx, sweepEvery(&srv.cfg))
+	go srv.sweeper.Run(ctx, sweepEvery(&srv.cfg), sweep)
 	t.Cleanup(func() {
 		cancel()
 		client.Close()

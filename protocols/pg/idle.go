@@ -1,59 +1,20 @@
 package pg
 
 import (
-	"context"
-	"sync"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/protocols"
 )
 
 // A sweeper ends sessions that are idle for too long, in the server's own words, and those
-// of clients and servers that a network has cut off. One looks at all sessions of a
-// listener now and then: a message costs nothing but a count, and a session no timer.
-type sweeper struct {
-	mu   sync.Mutex
-	live map[*session]*stillness
-}
+// of clients and servers that a network has cut off.
+type sweeper = protocols.Sweeper[*session, *stillness]
 
 // A stillness is since when a session has not moved.
 type stillness struct {
 	moves            uint64
 	since            time.Time
 	client, upstream protocols.OutOfReach
-}
-
-func (w *sweeper) enter(s *session) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.live == nil {
-		w.live = make(map[*session]*stillness)
-	}
-	w.live[s] = &stillness{since: time.Now()}
-}
-
-func (w *sweeper) leave(s *session) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.live, s)
-}
-
-// run looks at the sessions every so often, until ctx is done.
-func (w *sweeper) run(ctx context.Context, every time.Duration) {
-	t := time.NewTicker(every)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-t.C:
-			w.mu.Lock()
-			for s, still := range w.live {
-				s.sweep(now, still)
-			}
-			w.mu.Unlock()
-		}
-	}
 }
 
 // sweepEvery is how often sessions are looked at: a time-out ends a session at most a
@@ -69,7 +30,7 @@ func sweepEvery(c *Config) time.Duration {
 }
 
 // sweep ends the session if it has been idle for too long, or a side is out of reach.
-func (s *session) sweep(now time.Time, still *stillness) {
+func sweep(now time.Time, s *session, still *stillness) {
 	if still.client.Look(s.client, s.cfg.KeepAlive, now) {
 		s.log.Info("the client is out of reach")
 		// As if it had left: the server ends by itself, and is seen to.

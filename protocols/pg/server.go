@@ -180,7 +180,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer end()
-	wg.Go(func() { s.sweeper.run(sweeping, sweepEvery(&s.cfg)) })
+	wg.Go(func() { s.sweeper.Run(sweeping, sweepEvery(&s.cfg), sweep) })
 	return protocols.Serve(ctx, l, protocols.Serving{
 		Session: s.connection,
 		Refuse:  func(c net.Conn) { s.full(c, tooMany) },

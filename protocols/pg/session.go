@@ -89,7 +89,7 @@ func (s *session) run(ctx context.Context) {
 	}
 
 	late.Stop()
-	s.srv.sweeper.leave(s)
+	s.srv.sweeper.Leave(s)
 	s.mu.Lock()
 	s.core.finish()
 	s.changed.Broadcast()
@@ -166,7 +166,7 @@ func (s *session) entered(late *time.Timer) {
 	if s.place != nil {
 		s.place.loggedIn()
 	}
-	s.srv.sweeper.enter(s)
+	s.srv.sweeper.Enter(s, &stillness{since: time.Now()})
 }
 
 func (s *session) loginExpired() {

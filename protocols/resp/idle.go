@@ -20,7 +20,7 @@ func (s *Server) endIdle(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		s.sweeper.noteMoves()
+		noteMoves(&s.sweeper)
 		asking, cancel := context.WithTimeout(ctx, s.c.DialTimeout)
 		list, err := s.c.Control.Do(asking, "CLIENT", "LIST").Text()
 		cancel()
@@ -32,7 +32,7 @@ func (s *Server) endIdle(ctx context.Context) {
 			continue
 		}
 		said = false
-		s.sweeper.endIdle(idleClients(list, limit), limit)
+		endIdle(&s.sweeper, idleClients(list, limit), limit)
 	}
 }
 
@@ -60,20 +60,16 @@ func addrOf(s string) (netip.AddrPort, bool) {
 }
 
 // noteMoves remembers what each session has sent so far.
-func (w *sweeper) noteMoves() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for x, r := range w.live {
+func noteMoves(w *sweeper) {
+	for x, r := range w.All() {
 		r.moves = x.moves.Load()
 	}
 }
 
 // endIdle ends the sessions from those addresses, but those that have sent something since
 // the server was asked, or that began since.
-func (w *sweeper) endIdle(idle map[netip.AddrPort]struct{}, limit time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for x, r := range w.live {
+func endIdle(w *sweeper, idle map[netip.AddrPort]struct{}, limit time.Duration) {
+	for x, r := range w.All() {
 		a, ok := addrOf(x.upstream.LocalAddr().String())
 		if _, is := idle[a]; ok && is && r.moves != 0 {
 			x.endIdle(r.moves, limit)

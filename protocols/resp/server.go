@@ -53,7 +53,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer end()
-	wg.Go(func() { s.sweeper.run(sweeping) })
+	wg.Go(func() { s.sweeper.Run(sweeping, sweepEvery, sweep) })
 	if s.c.IdleTimeout > 0 && s.cluster == nil { // its nodes see to theirs
 		wg.Go(func() { s.endIdle(sweeping) })
 	}

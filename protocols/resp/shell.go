@@ -69,7 +69,7 @@ func (x *session) run(ctx context.Context) {
 		defer close(stopped)
 		x.shutdown()
 	})
-	x.server.sweeper.enter(x)
+	x.server.sweeper.Enter(x, new(reach))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	x.others.Go(func() {
@@ -78,7 +78,7 @@ func (x *session) run(ctx context.Context) {
 	})
 	x.pumpClient(ctx)
 	x.others.Wait()
-	x.server.sweeper.leave(x)
+	x.server.sweeper.Leave(x)
 	if !stop() {
 		<-stopped
 	}
