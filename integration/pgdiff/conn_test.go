@@ -242,19 +242,3 @@ func (c *conn) flush() {
 		c.pending = c.pending[:0]
 	}
 }
-
-// trickle is a listener whose connections read one byte at a time: every message comes
-// split at every byte.
-type trickle struct{ net.Listener }
-
-func (l trickle) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return trickled{c.(*net.TCPConn)}, nil
-}
-
-type trickled struct{ *net.TCPConn }
-
-func (c trickled) Read(b []byte) (int, error) { return c.TCPConn.Read(b[:min(1, len(b))]) }

@@ -152,7 +152,7 @@ func serve(t *testing.T, c pg.Config, bytewise bool) string {
 	}
 	addr := l.Addr().String()
 	if bytewise {
-		l = trickle{l}
+		l = testenv.Bytewise{Listener: l}
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup

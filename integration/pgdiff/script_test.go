@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/fenceproxy/fenceproxy/internal/testenv"
 )
 
 // A script is one case. Its lines are:
@@ -68,22 +70,9 @@ func readScript(path string, all []int) (*script, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &script{as: []string{"leader"}, versions: all, modes: allModes, answers: make(map[string]string)}
-	text, answers, _ := strings.Cut(string(b), "\n----")
-	for _, line := range strings.Split(text, "\n") {
-		s.head = append(s.head, line)
-		if err := s.readLine(strings.TrimSpace(line)); err != nil {
-			return nil, fmt.Errorf("%s: %q: %w", path, line, err)
-		}
-	}
-	if answers == "" {
-		return s, nil
-	}
-	for _, part := range strings.Split(answers, "\n----") {
-		keys, body, _ := strings.Cut(part, "\n")
-		for _, key := range strings.Fields(keys) {
-			s.answers[key] = strings.TrimSuffix(body, "\n") + "\n"
-		}
+	s := &script{as: []string{"leader"}, versions: all, modes: allModes}
+	if s.head, s.answers, err = testenv.ReadCase(string(b), s.readLine); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return s, nil
 }

@@ -68,7 +68,7 @@ func newStage(t *testing.T, v servers.RedisVersion, args ...string) *stage {
 		if err != nil {
 			return nil, err
 		}
-		return trickled{u.(*net.TCPConn)}, nil
+		return testenv.ReadBytewise(u)
 	}
 	bytewise := serve(t, c, true)
 	for _, mode := range allModes {
@@ -93,7 +93,7 @@ func serve(t *testing.T, c resp.Config, bytewise bool) string {
 	}
 	addr := l.Addr().String()
 	if bytewise {
-		l = trickle{l}
+		l = testenv.Bytewise{Listener: l}
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup

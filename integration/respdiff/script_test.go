@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/fenceproxy/fenceproxy/internal/servers"
+	"github.com/fenceproxy/fenceproxy/internal/testenv"
 )
 
 // A script is one history. Its lines are:
@@ -68,25 +69,12 @@ func readScript(path string) (*script, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &script{as: []string{"leader"}, protos: []string{"2", "3"}, modes: allModes, answers: make(map[string]string)}
+	s := &script{as: []string{"leader"}, protos: []string{"2", "3"}, modes: allModes}
 	for _, v := range servers.RedisVersions() {
 		s.servers = append(s.servers, v.Name)
 	}
-	text, answers, _ := strings.Cut(string(b), "\n----")
-	for _, line := range strings.Split(text, "\n") {
-		s.head = append(s.head, line)
-		if err := s.readLine(strings.TrimSpace(line)); err != nil {
-			return nil, fmt.Errorf("%s: %q: %w", path, line, err)
-		}
-	}
-	if answers == "" {
-		return s, nil
-	}
-	for _, part := range strings.Split(answers, "\n----") {
-		keys, body, _ := strings.Cut(part, "\n")
-		for _, key := range strings.Fields(keys) {
-			s.answers[key] = strings.TrimSuffix(body, "\n") + "\n"
-		}
+	if s.head, s.answers, err = testenv.ReadCase(string(b), s.readLine); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return s, nil
 }
