@@ -17,6 +17,7 @@ import (
 	"log/slog"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/guard/redissentinel"
@@ -88,6 +89,10 @@ func newFence(r *redis.Options, o Options) *Fence {
 	c.DisableIdentity = true
 	c.ContextTimeoutEnabled = true
 	c.MaxRetries = -1 // an answer that was lost is the guard's to deal with
+	if c.MaintNotificationsConfig == nil {
+		// go-redis asks each connection for them first; no server that this is for has them.
+		c.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	}
 	return &Fence{base: c, o: o}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/election/memory"
@@ -52,6 +53,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	o.client.Addr = o.redis.Addr
 	o.client.DisableIdentity = true
 	o.client.ContextTimeoutEnabled = true
+	o.client.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	r := &rig{redis: o.redis, election: testenv.Name(t, "e"), elections: memory.New(), log: new(testenv.Buffer)}
 	log := slog.New(slog.NewTextHandler(r.log, nil))
 	r.control = redis.NewClient(&o.client)

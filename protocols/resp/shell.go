@@ -399,6 +399,13 @@ func (x *session) await(ctx context.Context, step step) bool {
 		}
 		if err != nil {
 			_ = x.client.SetReadDeadline(time.Time{})
+			// INVARIANT: no wake is lost: one that came since the last look had its deadline
+			// taken away just now; one that comes after this look sets it anew.
+			select {
+			case <-x.wake:
+				return true
+			default:
+			}
 		}
 	}
 	if x.gone != nil && limit == nil {
