@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -144,35 +145,13 @@ func openGroup(rawURL string, o Options) (*Backend, bool, error) {
 // the others as parameters. Its errors quote nothing.
 func singleHost(rawURL, defaultPort string) (string, error) {
 	scheme, rest, _ := strings.Cut(rawURL, "://")
-	if strings.Contains(rest, "#") {
-		return "", errors.New("it has a fragment")
+	user, addrs, tail, err := SplitHosts(rest, defaultPort)
+	if err != nil {
+		return "", err
 	}
-	end := strings.IndexAny(rest, "/?#")
-	if end < 0 {
-		end = len(rest)
-	}
-	user, hosts := "", rest[:end]
-	if i := strings.LastIndexByte(hosts, '@'); i >= 0 {
-		user, hosts = hosts[:i+1], hosts[i+1:]
-	}
-	var addrs []string
-	for i, h := range strings.Split(hosts, ",") {
-		u, err := url.Parse("redis://" + h)
-		if err != nil || u.Hostname() == "" || u.Host != h {
-			return "", fmt.Errorf("server %d is no host:port", i+1)
-		}
-		port := u.Port()
-		if port == "" {
-			port = defaultPort
-		}
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return "", fmt.Errorf("server %d is no host:port", i+1)
-		}
-		addrs = append(addrs, net.JoinHostPort(u.Hostname(), port))
-	}
-	single := scheme + "://" + user + addrs[0] + rest[end:]
+	single := scheme + "://" + user + addrs[0] + tail
 	sep := "?"
-	if strings.Contains(rest[end:], "?") {
+	if strings.Contains(tail, "?") {
 		sep = "&"
 	}
 	for _, a := range addrs[1:] {
@@ -180,4 +159,33 @@ func singleHost(rawURL, defaultPort string) (string, error) {
 		sep = "&"
 	}
 	return single, nil
+}
+
+// SplitHosts splits what stands behind the :// of a URL that names several hosts: the user
+// and password up to their @, or nothing; each host:port, of which there is one at least; and
+// the path and parameters. Its errors quote nothing.
+func SplitHosts(rest, defaultPort string) (user string, addrs []string, tail string, err error) {
+	if strings.Contains(rest, "#") {
+		return "", nil, "", errors.New("it has a fragment")
+	}
+	end := strings.IndexAny(rest, "/?")
+	if end < 0 {
+		end = len(rest)
+	}
+	hosts := rest[:end]
+	if i := strings.LastIndexByte(hosts, '@'); i >= 0 {
+		user, hosts = hosts[:i+1], hosts[i+1:]
+	}
+	for i, h := range strings.Split(hosts, ",") {
+		u, err := url.Parse("redis://" + h)
+		if err != nil || u.Hostname() == "" || u.Host != h {
+			return "", nil, "", fmt.Errorf("server %d is no host:port", i+1)
+		}
+		port := cmp.Or(u.Port(), defaultPort)
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return "", nil, "", fmt.Errorf("server %d is no host:port", i+1)
+		}
+		addrs = append(addrs, net.JoinHostPort(u.Hostname(), port))
+	}
+	return user, addrs, rest[end:], nil
 }
