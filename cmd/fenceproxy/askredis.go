@@ -123,10 +123,5 @@ func runID(ctx context.Context, o redis.Options) string {
 	if err != nil {
 		return ""
 	}
-	for line := range strings.Lines(info) {
-		if id, ok := strings.CutPrefix(strings.TrimSpace(line), "run_id:"); ok {
-			return id
-		}
-	}
-	return ""
+	return redisfence.ParseInfo(info)["run_id"]
 }

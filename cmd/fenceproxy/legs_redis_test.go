@@ -102,7 +102,7 @@ listeners:
 		c.o.Username, c.o.Password, c.o.MaxRetries = ";token="+token, "x", -1
 		client := redis.NewClient(&c.o)
 		err := client.Set(ctx, "k", c.name, 0).Err()
-		if (err == nil) != (c.want == "") || err != nil && !strings.HasPrefix(err.Error(), c.want) {
+		if (err == nil) != (c.want == "") || err != nil && !redis.HasErrorPrefix(err, c.want) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		_ = client.Close()

@@ -21,7 +21,7 @@ func (f *Fence) Check(ctx context.Context) []guard.Problem {
 		return []guard.Problem{{Kind: guard.NoConnection, Fatal: true, What: "the control connection does not work: " + explain(err).Error(),
 			Fix: "check the address, the user and the password of the control connection"}}
 	}
-	fields := parseInfo(info)
+	fields := ParseInfo(info)
 	if p, is := mistaken(fields, false); is {
 		return []guard.Problem{p}
 	}
@@ -146,7 +146,8 @@ func ignoreNil(err error) error {
 	return err
 }
 
-func parseInfo(info string) map[string]string {
+// ParseInfo reads the fields in an answer to INFO.
+func ParseInfo(info string) map[string]string {
 	fields := make(map[string]string)
 	for line := range strings.Lines(info) {
 		if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {

@@ -50,7 +50,7 @@ func (f *ClusterFence) unreachable(ctx context.Context, err error) guard.Problem
 		defer cancel()
 		for _, addr := range f.top.Seeds() {
 			info, err := f.top.Client(addr).Info(ctx, "server", "cluster").Result()
-			if p, is := mistaken(parseInfo(info), true); err == nil && is {
+			if p, is := mistaken(ParseInfo(info), true); err == nil && is {
 				p.What = addr + ": " + p.What
 				return p
 			}
@@ -88,7 +88,7 @@ func (f *ClusterFence) checkNode(ctx context.Context, n rediscluster.Node) (ps [
 	defer cancel()
 	c := f.top.Client(n.Addr)
 	info, err := c.Info(ctx, "server", "memory").Result()
-	fields := parseInfo(info)
+	fields := ParseInfo(info)
 	if major, _, _ := strings.Cut(fields["redis_version"], "."); err == nil && len(major) == 1 && major < "7" {
 		ps = append(ps, guard.Problem{Fatal: true, What: n.Addr + ": the server's version is " + fields["redis_version"], Fix: "7.0 is the first that will do"})
 	}

@@ -209,7 +209,7 @@ func (f *ClusterFence) noneAbove(ctx context.Context, electionID string, r guard
 	if err != nil {
 		return err
 	}
-	return f.each(copySlots(f.top.View(), m), func(slot int) error {
+	return firstOf(several(copySlots(f.top.View(), m), func(slot int) error {
 		value, err := f.getCopy(ctx, electionID, slot)
 		if err != nil {
 			return err
@@ -219,26 +219,5 @@ func (f *ClusterFence) noneAbove(ctx context.Context, electionID string, r guard
 			err = fmt.Errorf("%w: number %d of election %q", ErrBehind, n, electionID)
 		}
 		return err
-	})
-}
-
-// each calls do for each slot, several at a time, and returns the first error.
-func (f *ClusterFence) each(slots []int, do func(slot int) error) error {
-	errs := make([]error, len(slots))
-	var wg sync.WaitGroup
-	free := make(chan struct{}, atOnce)
-	for i, s := range slots {
-		free <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-free }()
-			errs[i] = do(s)
-		})
-	}
-	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	}))
 }

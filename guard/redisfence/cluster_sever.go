@@ -73,7 +73,7 @@ func (x *severing) round(ctx context.Context) (more bool, err error) {
 	}
 	v := x.f.top.View()
 	slots := slices.DeleteFunc(copySlots(v, m), func(s int) bool { return x.copied[s] })
-	if err := x.f.each(slots, func(slot int) error { return x.f.putAnywhere(ctx, x.t.Election, slot, x.record) }); err != nil {
+	if err := firstOf(several(slots, func(slot int) error { return x.f.putAnywhere(ctx, x.t.Election, slot, x.record) })); err != nil {
 		return false, err
 	}
 	for _, s := range slots {
@@ -120,21 +120,16 @@ func (x *severing) nodes(v *rediscluster.View, m members) []rediscluster.Node {
 
 // sweep sweeps nodes, several at a time, but those that need not be.
 func (x *severing) sweep(ctx context.Context, v *rediscluster.View, nodes []rediscluster.Node) error {
-	errs := make([]error, len(nodes))
-	var wg sync.WaitGroup
-	free := make(chan struct{}, atOnce)
-	for i, n := range nodes {
-		free <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-free }()
-			if declared(v, n) {
-				errs[i] = errGivenUp
-			} else if errs[i] = x.f.sweepNode(ctx, n, x.t); silent(ctx, errs[i]) && unlisted(v, n) {
-				errs[i] = errGivenUp
-			}
-		})
-	}
-	wg.Wait()
+	errs := several(nodes, func(n rediscluster.Node) error {
+		if declared(v, n) {
+			return errGivenUp
+		}
+		err := x.f.sweepNode(ctx, n, x.t)
+		if silent(ctx, err) && unlisted(v, n) {
+			return errGivenUp
+		}
+		return err
+	})
 	for i, n := range nodes {
 		if errors.Is(errs[i], errGivenUp) {
 			x.excused = append(x.excused, n.Addr)
@@ -145,6 +140,26 @@ func (x *severing) sweep(ctx context.Context, v *rediscluster.View, nodes []redi
 			x.swept[n.ID] = true
 		}
 	}
+	return firstOf(errs)
+}
+
+// several calls do for each item, some at a time, and returns their errors.
+func several[T any](items []T, do func(T) error) []error {
+	errs := make([]error, len(items))
+	var wg sync.WaitGroup
+	free := make(chan struct{}, atOnce)
+	for i, item := range items {
+		free <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-free }()
+			errs[i] = do(item)
+		})
+	}
+	wg.Wait()
+	return errs
+}
+
+func firstOf(errs []error) error {
 	for _, err := range errs {
 		if err != nil {
 			return err

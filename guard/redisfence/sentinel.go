@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	electionredis "github.com/fenceproxy/fenceproxy/election/redis"
+	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/guard/redissentinel"
 )
 
@@ -125,57 +126,37 @@ func (f *Fence) prepare(ctx context.Context, addr string) error {
 		}
 		return fmt.Errorf("%s: %w; %w", addr, ErrReplica, err)
 	}
-	for {
-		var list string
-		if err := whileBusy(ctx, c, func() (err error) {
-			list, err = c.ClientList(ctx).Result()
-			return err
-		}); err != nil {
-			return f.failed(addr, "listing its connections", err)
-		}
-		old, err := f.stale(ctx, c, list)
+	failed := func(doing string, err error) error { return f.failed(addr, doing, err) }
+	// Not patiently: one that does not answer is asked for again among the sentinels.
+	return endAll(ctx, c, whileBusy, failed, func(list string) ([]int64, error) {
+		old, err := stale(ctx, c, list)
 		if err != nil {
-			return f.failed(addr, "reading its fences", err)
+			return nil, failed("reading its fences", err)
 		}
-		if len(old) == 0 {
-			return nil
+		if len(old) > 0 {
+			f.o.Log.Info("connections of older terms are left on the new primary", "addr", addr, "connections", len(old))
 		}
-		f.o.Log.Info("connections of older terms are left on the new primary", "addr", addr, "connections", len(old))
-		if err := whileBusy(ctx, c, func() error { return killAll(ctx, c, old) }); err != nil {
-			return f.failed(addr, fmt.Sprintf("ending %d connections", len(old)), err)
-		}
-		if err := pause(ctx); err != nil {
-			return f.failed(addr, "waiting for connections to end", err)
-		}
-	}
+		return old, nil
+	})
 }
 
 // stale returns the connections in a list that are bound to older terms than the server's own
-// records show. Where there is no record, whoever raises it anew sweeps.
-func (f *Fence) stale(ctx context.Context, c *redis.Client, list string) (ids []int64, err error) {
-	of := make(map[string][]int64)
-	names := make(map[int64]Name)
+// records show. Where there is no record, or one that cannot be read, whoever raises it anew
+// sweeps.
+func stale(ctx context.Context, c *redis.Client, list string) (ids []int64, err error) {
+	records := make(map[string]guard.Record)
 	for id, n := range boundIn(list) {
-		of[n.Election] = append(of[n.Election], id)
-		names[id] = n
-	}
-	for election, bound := range of {
-		value, err := c.Get(ctx, Key(election)).Result()
-		if errors.Is(err, redis.Nil) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		r, err := Decode(value)
-		if err != nil {
-			continue // so is this
-		}
-		for _, id := range bound {
-			n := names[id]
-			if n.Number < r.Highest || n.Number == r.Highest && n.Holder != [8]byte(r.Holder[:8]) {
-				ids = append(ids, id)
+		r, known := records[n.Election]
+		if !known {
+			key := Key(n.Election)
+			value, err := c.Get(ctx, key).Result()
+			if r, err = recordIn(key, value, err); err != nil && !errors.Is(err, ErrCorrupt) {
+				return nil, err
 			}
+			records[n.Election] = r
+		}
+		if n.Number < r.Highest || n.Number == r.Highest && n.Holder != [8]byte(r.Holder[:8]) {
+			ids = append(ids, id)
 		}
 	}
 	return ids, nil

@@ -147,7 +147,7 @@ func (f *Fence) nodes(ctx context.Context) ([]string, error) {
 // replicasIn returns the addresses of the replicas in INFO, which, unlike ROLE, also shows
 // those that still get their first copy: a former primary has its old connections then.
 func replicasIn(info string) (nodes []string) {
-	for name, value := range parseInfo(info) {
+	for name, value := range ParseInfo(info) {
 		if n, ok := strings.CutPrefix(name, "slave"); !ok || strings.Trim(n, "0123456789") != "" {
 			continue
 		}
@@ -164,32 +164,40 @@ func replicasIn(info string) (nodes []string) {
 	return nodes
 }
 
-// sweep ends every connection of an older term on one node, and looks again until there
-// is none left. Errors go through failed, with what was being done.
+// sweep ends every connection of an older term on one node. Errors go through failed, with
+// what was being done.
 func sweep(ctx context.Context, client *redis.Client, t guard.Term, failed func(doing string, err error) error) error {
+	return endAll(ctx, client, patiently, failed, func(list string) ([]int64, error) {
+		old, above := older(list, t)
+		if above > 0 {
+			return nil, &guard.BoundAboveError{Election: t.Election, Number: above}
+		}
+		return old, nil
+	})
+}
+
+// endAll ends the connections that pick picks from a node's list, and looks again until there
+// is none left. try makes each of its calls.
+func endAll(ctx context.Context, client *redis.Client, try func(context.Context, *redis.Client, func() error) error,
+	failed func(doing string, err error) error, pick func(list string) ([]int64, error)) error {
 	for {
 		var list string
-		if err := patiently(ctx, client, func() (err error) {
+		if err := try(ctx, client, func() (err error) {
 			list, err = client.ClientList(ctx).Result()
 			return err
 		}); err != nil {
 			return failed("listing its connections", err)
 		}
-		old, above := older(list, t)
-		if above > 0 {
-			return &guard.BoundAboveError{Election: t.Election, Number: above}
+		ids, err := pick(list)
+		if err != nil || len(ids) == 0 {
+			return err
 		}
-		if len(old) == 0 {
-			return nil
-		}
-		if err := patiently(ctx, client, func() error {
-			return killAll(ctx, client, old)
-		}); err != nil {
-			return failed(fmt.Sprintf("ending %d connections", len(old)), err)
+		if err := try(ctx, client, func() error { return killAll(ctx, client, ids) }); err != nil {
+			return failed(fmt.Sprintf("ending %d connections", len(ids)), err)
 		}
 		// INVARIANT: the node itself says that they are gone: look again.
 		if err := pause(ctx); err != nil {
-			return failed(fmt.Sprintf("waiting for %d connections to end", len(old)), err)
+			return failed(fmt.Sprintf("waiting for %d connections to end", len(ids)), err)
 		}
 	}
 }

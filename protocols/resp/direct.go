@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"net"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/guard/peer"
+	"github.com/fenceproxy/fenceproxy/guard/redisfence"
 )
 
 // Errors of Direct, for errors.Is.
@@ -38,7 +38,7 @@ func Direct(ctx context.Context, upstream net.Conn, control Control) error {
 	if err != nil {
 		return fmt.Errorf("asking the server for its process id: %w", err)
 	}
-	said := serverInfo(info)
+	said := redisfence.ParseInfo(info)
 	pid, err := strconv.Atoi(said["process_id"])
 	if err != nil {
 		return fmt.Errorf("%w (the server does not say its process id)", ErrUnproven)
@@ -59,15 +59,4 @@ func Direct(ctx context.Context, upstream net.Conn, control Control) error {
 		return fmt.Errorf("%w (process %d did not start when the server says that it did)", ErrUnproven, pid)
 	}
 	return nil
-}
-
-// serverInfo reads INFO's lines.
-func serverInfo(info string) map[string]string {
-	m := make(map[string]string)
-	for line := range strings.Lines(info) {
-		if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			m[k] = v
-		}
-	}
-	return m
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fenceproxy/fenceproxy/guard/redisfence"
 	"github.com/fenceproxy/fenceproxy/policy"
 )
 
@@ -96,13 +97,14 @@ const (
 // modeOf asks the server. A control user who may not ask is none the wiser.
 func modeOf(ctx context.Context, control Control) mode {
 	info, err := control.Do(ctx, "INFO", "cluster").Text()
-	switch {
-	case err != nil:
+	if err != nil {
 		return 0
-	case strings.Contains(info, "cluster_enabled:1"):
-		return clustered
-	case strings.Contains(info, "cluster_enabled:0"):
+	}
+	switch redisfence.ParseInfo(info)["cluster_enabled"] {
+	case "0":
 		return single
+	case "1":
+		return clustered
 	}
 	return 0
 }
