@@ -244,15 +244,8 @@ func TestPostgresMemoryOfSessions(t *testing.T) {
 		t.Cleanup(func() { closeAll(conns) })
 		return conns
 	}
-	threads := func() int {
-		all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(all)
-	}
 	closeAll(connect(20)) // what all share
-	files := threads()
+	files := filesOf(t, p)
 	before := memoryOf(t, p, "VmRSS")
 	conns := connect(idle)
 	after := memoryOf(t, p, "VmRSS")
@@ -291,10 +284,10 @@ func TestPostgresMemoryOfSessions(t *testing.T) {
 
 	closeAll(working)
 	closeAll(conns)
-	testenv.Eventually(t, "all connections are closed", func() bool { return threads() <= files })
+	testenv.Eventually(t, "all connections are closed", func() bool { return filesOf(t, p) <= files })
 	// Again the same number costs nothing more: nothing was left behind.
 	closeAll(connect(idle))
-	testenv.Eventually(t, "all connections are closed again", func() bool { return threads() <= files })
+	testenv.Eventually(t, "all connections are closed again", func() bool { return filesOf(t, p) <= files })
 	again := memoryOf(t, p, "VmRSS")
 	t.Logf("after all have left, and as many came and left again: %d MB", again>>20)
 	if again > with+with/4 {
@@ -315,4 +308,14 @@ func closeAll(conns []*pgx.Conn) {
 		})
 	}
 	wg.Wait()
+}
+
+// filesOf is how many files and connections a proxy has open.
+func filesOf(t *testing.T, p *testenv.Proxy) int {
+	t.Helper()
+	all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
 }

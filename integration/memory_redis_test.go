@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -340,13 +339,7 @@ func testRedisSessions(t *testing.T, by legs, most int) {
 			_ = k.Close()
 		}
 	}
-	files := func() int {
-		all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(all)
-	}
+	files := func() int { return filesOf(t, p) }
 	leave(connect(20)) // what all share
 	testenv.Eventually(t, "they have left", func() bool { return files() < 25 })
 	open := files()

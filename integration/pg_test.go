@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net"
-	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -82,22 +81,9 @@ func (s *pgStage) proxy(t *testing.T, ctx context.Context, b election.Backend, w
 // serve runs a listener until the test ends, then after, and returns its address.
 func serve(t *testing.T, run func(context.Context, net.Listener) error, after func()) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := run(ctx, l); err != nil {
-			t.Errorf("serve: %v", err)
-		}
-	})
-	t.Cleanup(func() {
-		stop()
-		wg.Wait()
-		after()
-	})
+	l := testenv.Listen(t)
+	t.Cleanup(after) // runs once the server has ended
+	testenv.Serve(t, l, run)
 	return l.Addr().String()
 }
 

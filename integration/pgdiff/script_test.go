@@ -114,51 +114,12 @@ func (s *script) readLine(line string) error {
 		s.loose = rest
 		return nil
 	}
-	args, err := fields(rest)
+	args, err := testenv.CaseWords(rest)
 	if err != nil {
 		return err
 	}
 	s.steps = append(s.steps, step{line: line, verb: verb, args: args})
 	return nil
-}
-
-// fields splits a line into words, quoted or plain.
-func fields(line string) ([]string, error) {
-	var f []string
-	for line = strings.TrimSpace(line); line != ""; line = strings.TrimSpace(line) {
-		if line[0] == '"' {
-			q, err := strconv.QuotedPrefix(line)
-			if err != nil {
-				return nil, err
-			}
-			text, err := strconv.Unquote(q)
-			if err != nil {
-				return nil, err
-			}
-			f = append(f, expand(text))
-			line = line[len(q):]
-			continue
-		}
-		w, rest, _ := strings.Cut(line, " ")
-		f = append(f, w)
-		line = rest
-	}
-	return f, nil
-}
-
-// expand writes {{x*1000}} out.
-func expand(s string) string {
-	before, rest, ok := strings.Cut(s, "{{")
-	if !ok {
-		return s
-	}
-	what, after, _ := strings.Cut(rest, "}}")
-	text, times, _ := strings.Cut(what, "*")
-	n, err := strconv.Atoi(times)
-	if err != nil {
-		return s
-	}
-	return before + strings.Repeat(text, n) + expand(after)
 }
 
 // An answer is one side's answer to a script of one kind of session on one version.

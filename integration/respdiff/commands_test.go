@@ -211,7 +211,7 @@ func (p place) make(ctx context.Context, k call, as, proto, mode string) (got []
 	each := len(k.names) > 1 && as != "reader" // the data anew before each
 	for _, cmd := range k.cmds {
 		if each {
-			r.send(command("EVALSHA", expand("{{sha "+seed+"}}"), "0"))
+			r.send(command("EVALSHA", testenv.ExpandCase("{{sha "+seed+"}}"), "0"))
 		}
 		r.send(command(cmd...))
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fenceproxy/fenceproxy/internal/testenv"
 )
 
 // An argument is what COMMAND DOCS says of one of a command's arguments.
@@ -272,7 +274,7 @@ func (g *generator) value(a argument) string {
 	case "script":
 		return "return {KEYS[1], ARGV[1]}"
 	case "sha1":
-		return expand("{{sha return 1}}")
+		return testenv.ExpandCase("{{sha return 1}}")
 	case "function":
 		return "f"
 	case "function-code":

@@ -87,22 +87,12 @@ func serve(t *testing.T, c resp.Config, bytewise bool) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testenv.Listen(t)
 	addr := l.Addr().String()
 	if bytewise {
 		l = testenv.Bytewise{Listener: l}
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := srv.Serve(ctx, l); err != nil {
-			t.Errorf("serve: %v", err)
-		}
-	})
-	t.Cleanup(func() { stop(); wg.Wait() })
+	testenv.Serve(t, l, srv.Serve)
 	return addr
 }
 

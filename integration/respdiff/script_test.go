@@ -1,12 +1,9 @@
 package respdiff
 
 import (
-	"crypto/sha1"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/fenceproxy/fenceproxy/internal/servers"
@@ -103,7 +100,7 @@ func (s *script) readLine(line string) error {
 		s.steps = append(s.steps, step{line: line, verb: verb, rest: rest})
 		return nil
 	}
-	args, err := words(rest)
+	args, err := testenv.CaseWords(rest)
 	if err != nil {
 		return err
 	}
@@ -113,55 +110,6 @@ func (s *script) readLine(line string) error {
 	}
 	s.steps = append(s.steps, step{line: line, verb: verb, rest: rest, args: args})
 	return nil
-}
-
-// words splits a line into words, quoted or plain.
-func words(line string) ([]string, error) {
-	var f []string
-	for line = strings.TrimSpace(line); line != ""; line = strings.TrimSpace(line) {
-		if line[0] == '"' {
-			q, err := strconv.QuotedPrefix(line)
-			if err != nil {
-				return nil, err
-			}
-			text, err := strconv.Unquote(q)
-			if err != nil {
-				return nil, err
-			}
-			f = append(f, expand(text))
-			line = line[len(q):]
-			continue
-		}
-		end := 0
-		for end < len(line) && line[end] != ' ' {
-			if i := strings.Index(line[end:], "}}"); strings.HasPrefix(line[end:], "{{") && i > 0 {
-				end += i
-			}
-			end++
-		}
-		f = append(f, expand(line[:end]))
-		line = line[end:]
-	}
-	return f, nil
-}
-
-// expand writes {{x*1000}} and {{sha text}} out.
-func expand(s string) string {
-	before, rest, ok := strings.Cut(s, "{{")
-	if !ok {
-		return s
-	}
-	what, after, _ := strings.Cut(rest, "}}")
-	if text, ok := strings.CutPrefix(what, "sha "); ok {
-		sum := sha1.Sum([]byte(text))
-		return before + hex.EncodeToString(sum[:]) + expand(after)
-	}
-	if i := strings.LastIndex(what, "*"); i > 0 {
-		if n, err := strconv.Atoi(what[i+1:]); err == nil {
-			return before + strings.Repeat(what[:i], n) + expand(after)
-		}
-	}
-	return before + "{{" + what + "}}" + expand(after)
 }
 
 // An answer is the server's to a script of one kind of session in one protocol.

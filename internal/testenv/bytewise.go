@@ -3,7 +3,6 @@ package testenv
 import (
 	"fmt"
 	"net"
-	"strings"
 )
 
 // Bytewise is a listener whose connections read one byte at a time: every message comes
@@ -31,26 +30,3 @@ func ReadBytewise(c net.Conn) (net.Conn, error) {
 type bytewise struct{ *net.TCPConn }
 
 func (c bytewise) Read(b []byte) (int, error) { return c.TCPConn.Read(b[:min(1, len(b))]) }
-
-// ReadCase splits a recorded case into its lines and its answers. An answer follows a line of
-// four dashes and the keys that it is for.
-func ReadCase(text string, line func(string) error) (head []string, answers map[string]string, err error) {
-	answers = make(map[string]string)
-	text, rest, _ := strings.Cut(text, "\n----")
-	for _, l := range strings.Split(text, "\n") {
-		head = append(head, l)
-		if err := line(strings.TrimSpace(l)); err != nil {
-			return nil, nil, fmt.Errorf("%q: %w", l, err)
-		}
-	}
-	if rest == "" {
-		return head, answers, nil
-	}
-	for _, part := range strings.Split(rest, "\n----") {
-		keys, body, _ := strings.Cut(part, "\n")
-		for _, key := range strings.Fields(keys) {
-			answers[key] = strings.TrimSuffix(body, "\n") + "\n"
-		}
-	}
-	return head, answers, nil
-}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/internal/testenv"
 	"github.com/fenceproxy/fenceproxy/policy"
 	"github.com/fenceproxy/fenceproxy/protocols/pg/internal/scram"
 )
@@ -233,7 +234,7 @@ func (d *driver) checkDecodes(t *testing.T) {
 // encode turns a line of a transcript into a message: a type and its fields, quoted or
 // plain. It is the inverse of show.
 func encode(line string, fromServer bool) ([]byte, error) {
-	f, err := fields(line)
+	f, err := testenv.CaseWords(line)
 	if err != nil {
 		return nil, err
 	}
@@ -281,26 +282,6 @@ func encode(line string, fromServer bool) ([]byte, error) {
 		return append(b, f[0]...), nil
 	}
 	return appendMessage(nil, t, f...), nil
-}
-
-func fields(line string) ([]string, error) {
-	var f []string
-	for line = strings.TrimSpace(line); line != ""; line = strings.TrimSpace(line) {
-		if line[0] == '"' {
-			q, err := strconv.QuotedPrefix(line)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", line, err)
-			}
-			s, _ := strconv.Unquote(q)
-			f = append(f, s)
-			line = line[len(q):]
-			continue
-		}
-		w, rest, _ := strings.Cut(line, " ")
-		f = append(f, w)
-		line = rest
-	}
-	return f, nil
 }
 
 // show writes a stream of messages one a line.

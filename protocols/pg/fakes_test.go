@@ -218,29 +218,12 @@ func (r *rig) serve(change func(*Config)) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	l := testenv.Listen(r.t)
 	r.addr = l.Addr().String()
 	r.serveOn(srv, l)
 }
 
-func (r *rig) serveOn(srv *Server, l net.Listener) {
-	ctx, cancel := context.WithCancel(context.Background())
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(ctx, l) }()
-	var once sync.Once
-	r.stop = func() {
-		once.Do(func() {
-			cancel()
-			if err := <-served; err != nil {
-				r.t.Error(err)
-			}
-		})
-	}
-	r.t.Cleanup(r.stop)
-}
+func (r *rig) serveOn(srv *Server, l net.Listener) { r.stop = testenv.Serve(r.t, l, srv.Serve) }
 
 // dsn is the proxy's connection URL, with more parameters appended.
 func (r *rig) dsn(params string) string {

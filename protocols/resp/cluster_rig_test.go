@@ -98,25 +98,16 @@ func newClusterRig(t testing.TB, nodes *servers.RedisCluster, config func(*resp.
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testenv.Listen(t)
 	r.addr = l.Addr().String()
-	ctx, stop := context.WithCancel(context.Background())
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(ctx, l) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-served; err != nil {
-			t.Errorf("Serve: %v", err)
-		}
+	t.Cleanup(func() { // once the server has ended
 		g.Close()
 		_ = r.fence.Close()
 		if t.Failed() {
 			t.Logf("log:\n%s", r.log.String())
 		}
 	})
+	testenv.Serve(t, l, s.Serve)
 	eventually(t, "every node is served", func() bool {
 		return strings.Count(r.log.String(), "serving a node") >= min(len(c.Ports), len(nodes.All()))
 	})

@@ -3,7 +3,6 @@ package resp_test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -72,21 +71,14 @@ func newRig(t testing.TB, o rigOptions) *rig {
 		t.Fatal(err)
 	}
 	if o.listen == nil {
-		o.listen = func() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") }
+		o.listen = func() (net.Listener, error) { return testenv.Listen(t), nil }
 	}
 	l, err := o.listen()
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.addr = l.Addr().String()
-	ctx, stop := context.WithCancel(context.Background())
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(ctx, l) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-served; err != nil {
-			t.Errorf("Serve: %v", err)
-		}
+	t.Cleanup(func() { // once the server has ended
 		g.Close()
 		_ = fence.Close()
 		_ = r.control.Close()
@@ -94,6 +86,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 			t.Logf("log:\n%s", r.log.String())
 		}
 	})
+	testenv.Serve(t, l, s.Serve)
 	return r
 }
 
