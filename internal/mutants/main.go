@@ -125,7 +125,7 @@ var mutants = []mutant{
 		"m, err := x.f.members(ctx, x.t.Election)", "m, err := x.f.members(ctx, x.t.Election)\n\tm.nodes = nil",
 		"./guard/redisfence", "TestClusterPrimaryUnknownToTheOthers"},
 	{"replicas swept too, cluster", "guard/redisfence/cluster_sever.go",
-		"errs[i] = errGivenUp\n\t\t\t} else if errs[i] =", "errs[i] = errGivenUp\n\t\t\t} else if !n.Primary {\n\t\t\t} else if errs[i] =",
+		"err := x.f.sweepNode(ctx, n, x.t)\n", "var err error\n\t\tif n.Primary {\n\t\t\terr = x.f.sweepNode(ctx, n, x.t)\n\t\t}\n",
 		"./guard/redisfence", "TestClusterFailoverThatLosesTheRaise"},
 	{"sweep, cluster", "guard/redisfence/cluster_sever.go",
 		"err := sweep(ctx, c, t, failed)", "var err error",
@@ -206,7 +206,7 @@ var mutants = []mutant{
 		"if !n.Primary {\n", "if !n.Primary && n.ID == \"\" {\n",
 		"./protocols/resp", "TestClusterFailover/redis7"},
 	{"no address of a node in a redirection", "protocols/resp/clustercore.go",
-		"if !ok {\n\t\treturn []byte(tryLater)\n\t}\n\treturn redirect(", "if !ok {\n\t\treturn line\n\t}\n\treturn redirect(",
+		"if !ok {\n\t\treturn []byte(to.elsewhere())\n\t}\n\treturn redirect(", "if !ok {\n\t\treturn line\n\t}\n\treturn redirect(",
 		"./protocols/resp", "TestClusterTranscripts"},
 	{"no list of nodes that is not understood", "protocols/resp/clusterlist.go",
 		"|| !r.relist(f.list, &v):", "|| !r.relist(f.list, &v) && false:",
@@ -355,14 +355,23 @@ func main() {
 	}
 }
 
-// try reports nil when the test fails with the step taken out.
-func try(m mutant) error {
-	text, err := os.ReadFile(m.file)
+// source returns the file of the step, which must be in it once, below the module's root.
+func (m mutant) source(root string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(root, m.file))
 	if err != nil {
-		return err
+		return "", err
 	}
 	if n := strings.Count(string(text), m.old); n != 1 {
-		return fmt.Errorf("the step is found %d times in %s: bring this table up to date", n, m.file)
+		return "", fmt.Errorf("the step is found %d times in %s: bring this table up to date", n, m.file)
+	}
+	return string(text), nil
+}
+
+// try reports nil when the test fails with the step taken out.
+func try(m mutant) error {
+	text, err := m.source(".")
+	if err != nil {
+		return err
 	}
 	dir, err := os.MkdirTemp("", "fenceproxy-mutant-")
 	if err != nil {
@@ -370,7 +379,7 @@ func try(m mutant) error {
 	}
 	defer os.RemoveAll(dir)
 	changed := filepath.Join(dir, filepath.Base(m.file))
-	if err := os.WriteFile(changed, []byte(strings.Replace(string(text), m.old, m.new, 1)), 0o600); err != nil {
+	if err := os.WriteFile(changed, []byte(strings.Replace(text, m.old, m.new, 1)), 0o600); err != nil {
 		return err
 	}
 	original, err := filepath.Abs(m.file)
