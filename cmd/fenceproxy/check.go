@@ -227,7 +227,7 @@ func (c *checkCmd) fence(ctx context.Context, l *config.Listener, r *checkReport
 func (c *checkCmd) problems(ctx context.Context, l *config.Listener, f fence, r *checkReport) {
 	ctx, cancel := context.WithTimeout(ctx, 2*c.Timeout)
 	defer cancel()
-	if err := askControl(ctx, l); err != nil {
+	if err := askControl(ctx, l, f); err != nil {
 		r.fail(controlFix(l, err), "%s: control connection %v: %v", l.Name, l.Control, err)
 		return
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -13,52 +12,37 @@ import (
 	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/guard/redisfence"
 	"github.com/fenceproxy/fenceproxy/internal/config"
-	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
 )
 
-// askControl logs in as the control connection does, so that the server's own code
-// says what is wrong with it.
-func askControl(ctx context.Context, l *config.Listener) error {
-	if l.Protocol == config.Postgres {
-		conn, err := pgx.Connect(ctx, l.Control.Reveal())
-		if err != nil {
-			var refused *pgconn.PgError
-			if errors.As(err, &refused) {
-				return refused
-			}
-			if inner := errors.Unwrap(err); inner != nil {
-				return inner // it names the address; the outer one, user and database too
-			}
-			return err
-		}
-		return conn.Close(ctx)
-	}
-	up, err := tlsconf.OpenClient(*l.UpstreamTLS)
-	if err != nil {
-		return err
-	}
-	if l.Group == config.Cluster {
-		f, err := openClusterFence(ctx, l, up, slog.New(slog.DiscardHandler))
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		err = f.Topology().Refresh(ctx)
+// askControl logs in as the control connection of the fence does, so that the server's own
+// code says what is wrong with it.
+func askControl(ctx context.Context, l *config.Listener, f fence) error {
+	switch f := f.(type) {
+	case *redisfence.ClusterFence:
+		err := f.Topology().Refresh(ctx)
 		var reply redis.Error
 		if errors.As(err, &reply) && find(err) != badLogin {
 			return nil // the fence's own check says what a server's answer means
 		}
 		return err
+	case *redisfence.Fence:
+		if err := f.Do(ctx, "PING").Err(); err != nil && find(err) != noRights {
+			return err // a user without PING may still do: the fence's own check says
+		}
+		return nil
 	}
-	f, err := openRedisFence(ctx, l, up, slog.New(slog.DiscardHandler))
+	conn, err := pgx.Connect(ctx, l.Control.Reveal())
 	if err != nil {
+		var refused *pgconn.PgError
+		if errors.As(err, &refused) {
+			return refused
+		}
+		if inner := errors.Unwrap(err); inner != nil {
+			return inner // it names the address; the outer one, user and database too
+		}
 		return err
 	}
-	defer f.Close()
-	if err := f.Do(ctx, "PING").Err(); err != nil && find(err) != noRights {
-		return err // a user without PING may still do: the fence's own check says
-	}
-	return nil
+	return conn.Close(ctx)
 }
 
 // controlAdvice is what to do about a problem of the fence. Where that is the user's

@@ -269,7 +269,7 @@ func (p *proxy) warn(ctx context.Context) {
 	}
 	asking, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	if err := askControl(asking, p.Listener); err != nil {
+	if err := askControl(asking, p.Listener, p.fence); err != nil {
 		if ctx.Err() == nil {
 			p.log.Error("check: the control connection does not work", "control", p.Control, "err", err, "fix", controlFix(p.Listener, err))
 		}

@@ -117,8 +117,8 @@ var notSetUp = errorLine(wordDown, "the server behind fenceproxy is a node of a 
 	"Set its upstream and control to redis+cluster:// and give it cluster.ports: see docs/redis.md, Cluster.")
 
 // bindsNow begins to bind a session whose bind was refused for what may be over by now: its
-// node was a replica, or the fence or the election backend could not be asked. That is tried once for each
-// command, which is to be given again then.
+// node was a replica, or the fence or the election backend could not be asked. That is
+// tried once for each command, which is to be given again then.
 func (c *core) bindsNow() bool {
 	conn := &c.conn
 	if c.retried || conn.multi || conn.replyOff || conn.skipNext || conn.monitor || c.replica && !c.cfg.cluster.primary() {
