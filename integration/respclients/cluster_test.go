@@ -48,8 +48,14 @@ func (c *script) inCluster(t *testing.T, ctx context.Context, s *stage, closed s
 	t.Helper()
 	for _, resp := range c.protocols {
 		lead := s.lead(t, ctx, c.name)
-		s.fresh(t, ctx)
-		want := c.transcript(t, ctx, s.direct().in(resp), "session")
+		// Without the proxy too, node-redis now and then hands a redirection to its caller:
+		// what is compared with is a run in which it followed them all.
+		var want string
+		testenv.Eventually(t, c.name+" follows every redirection", func() bool {
+			s.fresh(t, ctx)
+			want = c.transcript(t, ctx, s.direct().in(resp), "session")
+			return !strings.Contains(want, " MOVED ")
+		})
 		testenv.Holds(t, "session", want, "to a shard", "CROSSSLOT")
 		s.fresh(t, ctx)
 		testenv.Same(t, "session", c.transcript(t, ctx, s.leader(lead).in(resp), "session"), want)
