@@ -119,7 +119,7 @@ func CheckPartition(s string) error {
 		if 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || i > 0 && strings.IndexByte("._-:", c) >= 0 {
 			continue
 		}
-		return fmt.Errorf("%w: character %d must be a letter, a digit or, after the first, one of . _ - :", ErrPartition, i+1)
+		return fmt.Errorf("%w: character %d must be a letter, a digit or, after the first, . _ - or a colon", ErrPartition, i+1)
 	}
 	if strings.Contains(s, "..") {
 		return fmt.Errorf("%w: two dots in a row", ErrPartition)

@@ -46,6 +46,12 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 	}
 	defer backend.Close()
 
+	adm, err := openAdmin(ctx, &cfg.Admin, log)
+	if err != nil {
+		return err
+	}
+	defer adm.close()
+
 	var proxies []*proxy
 	defer func() {
 		for _, p := range proxies {
@@ -60,7 +66,7 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 		proxies = append(proxies, p)
 	}
 	log.Info("fenceproxy is serving", "version", versionText(), "elections", cfg.Elections.Backend, "listeners", len(proxies))
-	return serveAll(ctx, cfg, backend, proxies, log)
+	return serveAll(ctx, cfg, backend, proxies, adm, log)
 }
 
 // startTimeout bounds each question that serve asks at its start.
@@ -77,7 +83,7 @@ func warnOfElections(ctx context.Context, cfg *config.Config, b election.Backend
 }
 
 // serveAll runs the proxies until ctx is done or one of them fails.
-func serveAll(ctx context.Context, cfg *config.Config, b election.Backend, proxies []*proxy, log *slog.Logger) error {
+func serveAll(ctx context.Context, cfg *config.Config, b election.Backend, proxies []*proxy, adm *adminListener, log *slog.Logger) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	var wg sync.WaitGroup
@@ -89,6 +95,16 @@ func serveAll(ctx context.Context, cfg *config.Config, b election.Backend, proxi
 	var certs []tlsconf.Reloader
 	for _, p := range proxies {
 		certs = append(certs, p.certs...)
+	}
+	var admErr error
+	if adm != nil {
+		if adm.cert != nil {
+			certs = append(certs, adm.cert)
+		}
+		wg.Go(func() {
+			admErr = adm.serve(ctx)
+			end() // as with any listener
+		})
 	}
 	wg.Go(func() { tlsconf.Watch(ctx, 0, hangup, log, certs...) })
 	for i, p := range proxies {
@@ -103,7 +119,7 @@ func serveAll(ctx context.Context, cfg *config.Config, b election.Backend, proxi
 	log.Info("fenceproxy is ending: no new connections, sessions drain")
 	wg.Wait()
 	log.Info("fenceproxy has ended")
-	return errors.Join(errs...)
+	return errors.Join(append(errs, admErr)...)
 }
 
 // loadConfig reads a configuration file with the process's environment.

@@ -26,7 +26,9 @@ type Config struct {
 	Elections Elections
 	Guard     Guard
 	Listeners []Listener
-	Log       Log
+	// Admin is the listener for health answers and the API.
+	Admin Admin
+	Log   Log
 	// Drain is how long sessions may take to end after SIGTERM.
 	Drain time.Duration
 }

@@ -69,7 +69,7 @@ func TestMistakes(t *testing.T) {
 		"a list":         {"- a\n", "1:1: must be a mapping of keys to values, not a list\n1:1: elections: missing: who keeps the elections\n1:1: listeners: missing: at least one address that clients connect to"},
 		"two documents":  {good + "---\na: 1\n", "10:1: a second document: the configuration is one"},
 		"unknown key":    {change("listen:", "lisen:"), "5:5: listeners[0].listen: missing: the host:port that clients connect to\n6:5: listeners[0].lisen: unknown key: did you mean listen?"},
-		"unknown, far":   {good + "wibble: 1\n", "9:1: wibble: unknown key: the keys here are elections, guard, listeners, log, drain"},
+		"unknown, far":   {good + "wibble: 1\n", "9:1: wibble: unknown key: the keys here are elections, guard, admin, listeners, log, drain"},
 		"hyphen":         {good + "guard:\n  validate-every: 1s\n", "10:3: guard.validate-every: unknown key: did you mean validate_every?"},
 		"twice":          {change(listen, listen+listen), "7:5: listeners[0].listen: given twice, first on line 6"},
 		"section twice":  {good + "elections:\n  backend: redis://x\n", "9:1: elections: given twice, first on line 2"},
@@ -280,7 +280,7 @@ func TestTheExampleLoads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := Parse(file, text, env(map[string]string{"REDIS_PASSWORD": "p", "FENCE_PASSWORD": "p"}))
+	c, err := Parse(file, text, env(map[string]string{"REDIS_PASSWORD": "p", "FENCE_PASSWORD": "p", "FENCEPROXY_ADMIN_TOKEN": "0123456789abcdef"}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,6 +300,7 @@ func TestTheExampleLoads(t *testing.T) {
 		"socket_mode", "tls", "cert", "key", "required", "client_ca", "client_certs", "client_user", "upstream_tls", "mode", "ca", "server_name", "scram_verifiers", "scram_userlist",
 		"target_session_attrs", "load_balance_hosts", "limits", "pending", "per_address", "buffer", "inspect", "timeouts", "startup", "login", "connect",
 		"admit", "idle", "idle_in_transaction", "keepalive", "interval", "count", "proxy_protocol", "trusted",
+		"admin", "token",
 		"log", "level", "format", "drain",
 	} {
 		if !strings.Contains(string(text), key+":") {

@@ -56,6 +56,7 @@ func (r *reader) config(o *object, c *Config) {
 		e.close()
 	}
 	r.guard(o.take("guard"), &c.Guard)
+	r.admin(o.take("admin"), &c.Admin)
 	if f := o.need("listeners", "at least one address that clients connect to"); f != nil {
 		for _, item := range f.list() {
 			c.Listeners = append(c.Listeners, r.listener(item.object(), c.Listeners))

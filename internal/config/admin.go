@@ -1,0 +1,96 @@
+package config
+
+import (
+	"io/fs"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/fenceproxy/fenceproxy/protocols"
+	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
+)
+
+// Admin is the listener for health answers and the API.
+type Admin struct {
+	// Listen is host:port or a Unix socket; empty means that there is none.
+	Listen string
+	// Token is the bearer token of the API; it may be zero.
+	Token Secret
+	// TLS is what callers are offered; nil offers none.
+	TLS *tlsconf.ServerOptions
+	// SocketMode is who may connect to a Unix socket.
+	SocketMode fs.FileMode
+	// Pos is where the file says so.
+	Pos Pos
+}
+
+// minAdminToken is the shortest token that is taken, in bytes: it must not be guessed.
+const minAdminToken = 16
+
+// admin reads the admin listener.
+func (r *reader) admin(f *field, a *Admin) {
+	if f == nil {
+		return
+	}
+	a.Pos, a.SocketMode = f.pos, 0o600
+	o := f.object()
+	if f := o.need("listen", "host:port, for instance 127.0.0.1:9180, or a Unix socket"); f != nil {
+		a.Pos = f.pos
+		a.Listen = f.addressOrSocket(true, Redis)
+	}
+	if o.left["token"] != nil || o.left["token_file"] != nil {
+		s, from := o.secret("token", "")
+		switch {
+		case from == nil || s == "":
+		case len(s) < minAdminToken:
+			from.mistake("is shorter than %d characters: make one with: openssl rand -hex 32", minAdminToken)
+		case strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }):
+			from.mistake("must be printable ASCII without spaces, as a header takes it")
+		}
+		a.Token = NewSecret(s)
+	} else {
+		o.known = append(o.known, "token", "token_file")
+	}
+	if f := o.take("socket_mode"); f != nil {
+		if a.Listen != "" && !isSocket(a.Listen) {
+			f.mistake("is for Unix sockets, and the listener is none")
+		}
+		if s, ok := f.text(); ok {
+			n, err := strconv.ParseUint(s, 8, 32)
+			if err != nil || n == 0 || n > 0o777 {
+				f.mistake("%q is not a mode in octal digits, such as 0660", s)
+			}
+			a.SocketMode = fs.FileMode(n)
+		}
+	}
+	if f := o.take("tls"); f != nil {
+		if isSocket(a.Listen) {
+			f.mistake("there is no TLS on Unix sockets")
+		}
+		in := f.object()
+		a.TLS = &tlsconf.ServerOptions{Required: true, ClientCerts: tlsconf.NoClientCerts}
+		a.TLS.Cert, a.TLS.Key, a.TLS.ClientCA = in.fileName("cert"), in.fileName("key"), in.fileName("client_ca")
+		if a.TLS.ClientCA != "" {
+			a.TLS.ClientCerts = tlsconf.RequestClientCerts // health answers need none
+		}
+		in.fits(a.TLS.Check)
+		in.close()
+	}
+	o.close()
+}
+
+// Authenticates reports whether callers of the API have to authenticate.
+func (a *Admin) Authenticates() bool {
+	return !a.Token.IsZero() || a.TLS != nil && a.TLS.ClientCA != ""
+}
+
+// Local reports whether only this machine reaches the listener.
+func (a *Admin) Local() bool {
+	if _, ok := protocols.SocketPath(a.Listen); ok {
+		return true
+	}
+	host, _, _ := net.SplitHostPort(a.Listen)
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
