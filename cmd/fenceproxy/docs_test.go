@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"net"
 	"os"
 	"os/exec"
@@ -10,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/fenceproxy/fenceproxy/guard/redisfence"
 	"github.com/fenceproxy/fenceproxy/internal/servers"
@@ -137,44 +134,5 @@ func TestRedisRulesDocument(t *testing.T) {
 		if !strings.Contains(string(text), "\nACL SETUSER fenceproxy on >PASSWORD "+rules+"\n") {
 			t.Errorf("not in the document: %s", rules)
 		}
-	}
-}
-
-// TestLibraryExample runs the example in front of a proxy until its write has landed.
-func TestLibraryExample(t *testing.T) {
-	p := install(t)
-	addr, control := freeAddr(t), p.DSN("fenceproxy", "postgres")
-	serve(t, configFile(t, postgresConfig, control, addr, p.Addr, control, "orders"), addr)
-	bin := filepath.Join(t.TempDir(), "example")
-	if out, err := exec.CommandContext(testenv.Context(t), "go", "build", "-o", bin, "../../examples/go").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	cmd := exec.CommandContext(testenv.Context(t), bin)
-	cmd.Env = append(os.Environ(), "ELECTIONS="+control, "DATABASE="+strings.Replace(p.DSN("app", "postgres"), p.Addr, addr, 1))
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	conn, err := pgx.Connect(t.Context(), p.DSN("app", "postgres"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(t.Context())
-	for n := 0; n == 0; {
-		if err := conn.QueryRow(testenv.Context(t), "SELECT count(*) FROM things WHERE name = 'by the leader'").Scan(&n); err != nil {
-			t.Error(err)
-			break
-		}
-	}
-	_ = cmd.Process.Signal(os.Interrupt)
-	if err := cmd.Wait(); err != nil {
-		t.Error(err)
-	}
-	if r := command(t, "", "election", "status", "orders", "--backend", control); r.code != exitNo {
-		t.Errorf("still led: %+v", r)
-	}
-	if t.Failed() || out.Len() > 0 {
-		t.Errorf("the example said:\n%s", &out)
 	}
 }

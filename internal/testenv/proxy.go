@@ -56,9 +56,19 @@ type folder string
 // Stop removes it.
 func (f folder) Stop() { _ = os.RemoveAll(string(f)) }
 
-// A Proxy is a fenceproxy serve of its own, with one listener.
+// Program returns the path of the fenceproxy command, which is built once a process.
+func Program(t testing.TB) string {
+	t.Helper()
+	bin, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bin
+}
+
+// A Proxy is a fenceproxy serve of its own.
 type Proxy struct {
-	// Addr is the listener's address, kept when the proxy starts again.
+	// Addr is the first listener's address, kept when the proxy starts again.
 	Addr string
 
 	config string
@@ -76,9 +86,16 @@ func StartProxy(t testing.TB, elections, listener string, sections ...string) *P
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{Addr: fmt.Sprintf("127.0.0.1:%d", port), config: filepath.Join(t.TempDir(), "fenceproxy.yaml")}
-	text := fmt.Sprintf("elections:\n  backend: %s\nlisteners:\n  - listen: %s\n    %s\n", elections, p.Addr,
-		strings.ReplaceAll(strings.TrimSpace(listener), "\n", "\n    ")) + strings.Join(sections, "\n") + "\n"
+	addr := fmt.Sprintf("127.0.0.1:%d", port)
+	return StartProxyOf(t, addr, fmt.Sprintf("elections:\n  backend: %s\nlisteners:\n  - listen: %s\n    %s\n", elections, addr,
+		strings.ReplaceAll(strings.TrimSpace(listener), "\n", "\n    "))+strings.Join(sections, "\n")+"\n")
+}
+
+// StartProxyOf runs fenceproxy serve with a whole configuration until the test ends. It
+// returns when the proxy accepts connections at addr, the address of one of its listeners.
+func StartProxyOf(t testing.TB, addr, text string) *Proxy {
+	t.Helper()
+	p := &Proxy{Addr: addr, config: filepath.Join(t.TempDir(), "fenceproxy.yaml")}
 	if err := os.WriteFile(p.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -93,10 +110,7 @@ func StartProxy(t testing.TB, elections, listener string, sections ...string) *P
 // Check is what fenceproxy check says of the proxy's configuration.
 func (p *Proxy) Check(t testing.TB) string {
 	t.Helper()
-	bin, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := Program(t)
 	out, err := exec.CommandContext(Context(t), bin, "check", "-c", p.config, "--timeout", "5s").CombinedOutput()
 	if len(out) == 0 {
 		t.Fatal(err)
@@ -107,11 +121,7 @@ func (p *Proxy) Check(t testing.TB) string {
 // Start runs the proxy again after Kill, with the same configuration and address.
 func (p *Proxy) Start(t testing.TB) {
 	t.Helper()
-	bin, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(bin, "serve", "-c", p.config)
+	cmd := exec.Command(Program(t), "serve", "-c", p.config)
 	cmd.Stdout, cmd.Stderr = io.Discard, t.Output()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {

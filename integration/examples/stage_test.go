@@ -1,0 +1,184 @@
+package examples
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fenceproxy/fenceproxy/election"
+	"github.com/fenceproxy/fenceproxy/election/open"
+	"github.com/fenceproxy/fenceproxy/internal/servers"
+	"github.com/fenceproxy/fenceproxy/internal/testenv"
+	_ "github.com/fenceproxy/fenceproxy/protocols/pg"   // so that go test notices when the
+	_ "github.com/fenceproxy/fenceproxy/protocols/resp" // program changes
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// lease is what the workers of the tests ask for.
+const lease = "3s"
+
+// A stage is what an example needs: servers, and a proxy with the example's own
+// configuration, all on ports of the test's.
+type stage struct {
+	dir       string // the example's
+	readme    string
+	database  string // of its own, with the examples' schema
+	addresses *strings.Replacer
+	seen      map[string]string // addresses in the example, and here
+}
+
+// installed has the fence and the role of the examples in the package's one Postgres.
+var installed sync.Mutex
+
+// newStage makes the stage of examples/<name>, and starts its proxies: one for each of
+// the example's configurations.
+func newStage(t *testing.T, ctx context.Context, name string, configs ...string) *stage {
+	t.Helper()
+	dir, err := filepath.Abs(filepath.Join("..", "..", "examples", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pg := testenv.SharedPostgres(t)
+	s := &stage{dir: dir, database: name, seen: map[string]string{
+		"127.0.0.1:5432": pg.Addr,
+		"127.0.0.1:6379": testenv.SharedRedis(t).Addr,
+	}}
+	s.readme = s.read(t, "README.md")
+	s.prepare(t, ctx, pg)
+
+	texts := make([]string, len(configs))
+	first := make([]string, len(configs))
+	for i, c := range configs {
+		texts[i] = s.read(t, c)
+		for _, m := range listening.FindAllStringSubmatch(texts[i], -1) {
+			port, err := servers.FreePort()
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.seen[m[1]] = fmt.Sprintf("127.0.0.1:%d", port)
+			if first[i] == "" {
+				first[i] = s.seen[m[1]]
+			}
+		}
+	}
+	var pairs []string
+	for there, here := range s.seen {
+		pairs = append(pairs, there, here)
+	}
+	s.addresses = strings.NewReplacer(pairs...)
+	for i, text := range texts {
+		testenv.StartProxyOf(t, first[i], s.addresses.Replace(text))
+	}
+	return s
+}
+
+// listening finds the addresses that a configuration listens at.
+var listening = regexp.MustCompile(`listen: (127\.0\.0\.1:\d+)`)
+
+// read returns a file of the example.
+func (s *stage) read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.dir, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// prepare does once what examples/README.md says, and makes the example's database.
+func (s *stage) prepare(t *testing.T, ctx context.Context, pg *servers.Process) {
+	t.Helper()
+	installed.Lock()
+	defer installed.Unlock()
+	admin := connect(t, ctx, pg.DSN(servers.Superuser, "postgres"))
+	var there bool
+	if err := admin.QueryRow(ctx, "select exists (select from pg_roles where rolname = 'app')").Scan(&there); err != nil {
+		t.Fatal(err)
+	}
+	if !there {
+		exec1(t, ctx, admin, "CREATE ROLE app LOGIN")
+		out, err := exec.CommandContext(ctx, testenv.Program(t), "install", "--elections", "--grant", "app", "--dsn", pg.DSN(servers.Superuser, "postgres")).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	exec1(t, ctx, admin, "CREATE DATABASE "+s.database+" OWNER app")
+	schema, err := os.ReadFile(filepath.Join(s.dir, "..", "schema.sql"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec1(t, ctx, connect(t, ctx, pg.DSN("app", s.database)), string(schema))
+}
+
+func exec1(t *testing.T, ctx context.Context, c *pgx.Conn, sql string) {
+	t.Helper()
+	if _, err := c.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func connect(t *testing.T, ctx context.Context, dsn string) *pgx.Conn {
+	t.Helper()
+	c, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(context.Background()) })
+	return c
+}
+
+// libpq is the environment of programs that read libpq's variables.
+func (s *stage) libpq(t *testing.T) []string {
+	t.Helper()
+	host, port, err := net.SplitHostPort(s.at("127.0.0.1:6432"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{"PGHOST=" + host, "PGPORT=" + port, "PGUSER=app", "PGDATABASE=" + s.database, "LC_ALL=C"}
+}
+
+// at is an address of the example's, as it is here.
+func (s *stage) at(addr string) string {
+	if here, ok := s.seen[addr]; ok {
+		return here
+	}
+	return addr
+}
+
+// journal is what the leaders of an example wrote to Postgres, in order.
+func (s *stage) journal(t *testing.T, ctx context.Context) (all []entry) {
+	t.Helper()
+	c := connect(t, ctx, "postgres://app@"+s.at("127.0.0.1:5432")+"/"+s.database)
+	rows, err := c.Query(ctx, "SELECT worker, number FROM journal ORDER BY id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err = pgx.CollectRows(rows, pgx.RowToStructByPos[entry])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// vacant checks that nobody leads an election any more.
+func vacant(t *testing.T, ctx context.Context, url, id string) {
+	t.Helper()
+	b, err := open.Backend(ctx, url, open.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if st, err := b.Status(ctx, id); err != nil || st.Status != election.Vacant {
+		t.Errorf("when all workers have ended: %+v %v", st, err)
+	}
+}
