@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -33,6 +34,9 @@ type Bound struct {
 	Election string
 	// Start is when the server process started: process ids are used again.
 	Start time.Time
+	// Proof shows the triggers of Protect that the process is bound to this term. It serves
+	// no other process. Empty where the control database has no key, as nothing is protected.
+	Proof string
 	// PreparedTransactions says that the server allows them (max_prepared_transactions).
 	PreparedTransactions bool
 }
@@ -73,7 +77,7 @@ func (f *Fence) Bind(ctx context.Context, b Backend, t guard.Term, r guard.Recor
 		return refuse(guard.FenceUnavailable, "", err)
 	}
 	res := results[len(results)-1]
-	if len(res.Rows) != 1 || len(res.Rows[0]) != 12 {
+	if len(res.Rows) != 1 || len(res.Rows[0]) != 13 {
 		return refuse(guard.FenceUnavailable, "", fmt.Errorf("unexpected answer of %d rows", len(res.Rows)))
 	}
 	row := res.Rows[0]
@@ -101,7 +105,7 @@ func (f *Fence) Bind(ctx context.Context, b Backend, t guard.Term, r guard.Recor
 	if err != nil {
 		return refuse(guard.FenceUnavailable, "", fmt.Errorf("unexpected time: %w", err))
 	}
-	return Bound{PID: b.PID, Election: t.Election, Start: start, PreparedTransactions: prepared}, nil
+	return Bound{PID: b.PID, Election: t.Election, Start: start, Proof: proofOf(t, row[12]), PreparedTransactions: prepared}, nil
 }
 
 const startLayout = "2006-01-02 15:04:05.999999"
@@ -135,8 +139,10 @@ func bindSQL(b Backend, mine string, t guard.Term, r guard.Record) string {
 	)
 	SELECT EXISTS (SELECT FROM b), fence, rights, present, backend_start IS NOT NULL, client, mine, super,
 		pg_catalog.current_setting('max_prepared_transactions')::int > 0, peer,
-		pg_catalog.to_char(backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US'), here
-	FROM v`, isRecord(t.Election, r), rights, mine, b.PID, quote(t.Election), t.Number, bytea(t.Digest[:]), b.isHere())
+		pg_catalog.to_char(backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US'), here,
+		(SELECT %[9]s FROM fenceproxy.proof_key k WHERE EXISTS (SELECT FROM b))
+	FROM v`, isRecord(t.Election, r), rights, mine, b.PID, quote(t.Election), t.Number, bytea(t.Digest[:]), b.isHere(),
+		macSQL(strconv.FormatUint(uint64(b.PID), 10), "v.backend_start", quote(strconv.FormatInt(t.Number, 10)), quote(t.Election)))
 }
 
 // isMine is the SQL condition that the process is connected to the proxy's own socket.

@@ -40,6 +40,8 @@ func (f *Fence) Check(ctx context.Context) []guard.Problem {
 			ARRAY(SELECT p.p || ' on ' || c.relname FROM pg_catalog.pg_class c,
 				(VALUES ('SELECT'), ('INSERT'), ('UPDATE'), ('DELETE')) p (p)
 				WHERE c.relnamespace = n.oid AND c.relname IN ('fence', 'session', 'gate')
+				AND NOT pg_catalog.has_table_privilege(c.oid, p.p)
+				OR c.relnamespace = n.oid AND c.relname IN ('proof_key', 'protected_database') AND p.p = 'SELECT'
 				AND NOT pg_catalog.has_table_privilege(c.oid, p.p))
 		FROM (SELECT) one LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = 'fenceproxy'`, pgx.QueryExecModeExec).
 		Scan(&role, &pid, &version, &prepared, &standby, &super, &mayRead, &mayEnd, &schema, &usage, &missing, &denied)
@@ -74,4 +76,4 @@ func (f *Fence) Check(ctx context.Context) []guard.Problem {
 
 const wantedColumns = `('fence', 'election'), ('fence', 'highest'), ('fence', 'holder'), ('fence', 'state'), ('fence', 'raise_id'),
 	('fence', 'updated_at'), ('session', 'pid'), ('session', 'backend_start'), ('session', 'election'), ('session', 'number'),
-	('session', 'holder'), ('gate', 'ctid')`
+	('session', 'holder'), ('gate', 'ctid'), ('proof_key', 'key'), ('protected_database', 'name')`

@@ -99,11 +99,20 @@ CREATE UNLOGGED TABLE IF NOT EXISTS fenceproxy.session (
 );
 CREATE INDEX IF NOT EXISTS session_election ON fenceproxy.session (election);
 
+-- Where tables are protected (fenceproxy install --protect): the key of the proofs, and in
+-- which databases.
+CREATE TABLE IF NOT EXISTS fenceproxy.proof_key (
+	one boolean PRIMARY KEY DEFAULT true CHECK (one),
+	key bytea NOT NULL CHECK (octet_length(key) = 32)
+);
+CREATE TABLE IF NOT EXISTS fenceproxy.protected_database (name text COLLATE "C" PRIMARY KEY);
+
 -- Binds lock it in ROW SHARE mode, raises in EXCLUSIVE mode. It stays empty.
 CREATE TABLE IF NOT EXISTS fenceproxy.gate ();
 
-REVOKE ALL ON fenceproxy.fence, fenceproxy.session, fenceproxy.gate FROM PUBLIC;
+REVOKE ALL ON fenceproxy.fence, fenceproxy.session, fenceproxy.gate, fenceproxy.proof_key, fenceproxy.protected_database FROM PUBLIC;
 GRANT SELECT, INSERT, UPDATE, DELETE ON fenceproxy.fence, fenceproxy.session, fenceproxy.gate TO :role:;
+GRANT SELECT ON fenceproxy.proof_key, fenceproxy.protected_database TO :role:;
 
 COMMIT;
 `

@@ -131,6 +131,9 @@ func (s *session) admit(ctx context.Context) *guard.Refusal {
 			return s.refused(r, cred)
 		}
 		s.mu.Lock()
+		if b.Proof != "" {
+			s.core.proofs = append(s.core.proofs, b.Proof)
+		}
 		s.permit = p
 		s.mu.Unlock()
 		s.wg.Go(func() {

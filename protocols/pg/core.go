@@ -2,6 +2,7 @@ package pg
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/guard"
@@ -38,7 +39,8 @@ type core struct {
 
 	isBound  bool
 	term     guard.Term
-	prepared bool // the server allows PREPARE TRANSACTION
+	prepared bool     // the server allows PREPARE TRANSACTION
+	proofs   []string // of each term that is bound, where there is a key; see injection
 	refusal  *guard.Refusal
 	wishAtStart,
 	wish, // the client itself wants default_transaction_read_only
@@ -73,6 +75,7 @@ type core struct {
 
 	// A statement that returns settings to their start-up values may run.
 	suspect      bool
+	reset        bool // such a one went upstream
 	resetUnnamed bool // the unnamed prepared statement is one
 	resetNamed   bool // a named one may be
 
@@ -214,6 +217,11 @@ func (c *core) release(r *guard.Refusal) []byte {
 func (c *core) injection() []byte {
 	sql := fmt.Sprintf("SET fence.election='%s';SET fence.number='%d';SET fence.status='bound'", quoted(c.term.Election), c.term.Number)
 	c.inject = injection{active: true, owed: 3}
+	if len(c.proofs) > 0 {
+		// Tables that have the trigger of pgfence.Protect ask for it.
+		sql += ";SET fence.proof='" + strings.Join(c.proofs, ",") + "'"
+		c.inject.owed++
+	}
 	if !c.wish {
 		sql += ";SET default_transaction_read_only=off"
 		c.inject.owed++

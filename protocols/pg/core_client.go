@@ -107,13 +107,14 @@ func (c *core) hold() bool {
 
 // mustRepair says whether a bound session came to rest read-only, after DISCARD ALL or
 // RESET gave it its start-up settings, and must be made read-write before its client's
-// next message.
+// next message. One whose client wants it read-only has lost its proofs alone.
 func (c *core) mustRepair() bool {
 	if !c.suspect || c.inject.active || c.track.state() != idle || c.status != 'I' {
 		return false
 	}
-	c.suspect = false
-	return c.isBound && c.readOnly == on && !c.wish
+	lostProofs := c.reset && len(c.proofs) > 0
+	c.suspect, c.reset = false, false
+	return c.isBound && c.readOnly == on && (!c.wish || lostProofs)
 }
 
 // sent records a message that goes upstream.
@@ -121,7 +122,7 @@ func (c *core) sent(typ byte) {
 	c.judged = judgement{}
 	c.track.sent(typ)
 	if c.isBound && (typ == 'S' || typ == 'Q') && (c.resetUnnamed || c.resetNamed) {
-		c.suspect = true
+		c.suspect, c.reset = true, true
 	}
 }
 

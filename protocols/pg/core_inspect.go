@@ -213,6 +213,7 @@ func (c *core) inspectBound(typ byte, body []byte, size int) (step, bool) {
 		c.suspect = true
 	}
 	if resets {
+		c.reset = true
 		c.wish = c.wishAtStart
 	}
 	c.letThrough(typ, name, resets)
