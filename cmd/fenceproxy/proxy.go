@@ -59,6 +59,9 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 		p.ends = append(p.ends, g.Close)
 		return g
 	}
+	if err := rulesAreBuilt(l); err != nil {
+		return nil, err
+	}
 	down, up, err := openTLS(l)
 	if err != nil {
 		return nil, err

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/policy"
 	"github.com/fenceproxy/fenceproxy/protocols"
 	"github.com/fenceproxy/fenceproxy/protocols/pg"
 	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
@@ -110,8 +111,11 @@ type Listener struct {
 	// that they must name theirs.
 	Election string
 	// Elections are the elections that this listener serves: exact names, or
-	// prefixes that end with *. Empty means Election alone where that is set, else all.
+	// prefixes that end with *. Empty means Election alone where that is set and there are
+	// no rules, else all.
 	Elections []string
+	// Rules say which election rules what; nil means that a session of any writes everything.
+	Rules *policy.Rules
 	// MaxConns bounds the client connections served at once.
 	MaxConns int
 	// Nodes are the other servers (host:port) on which a takeover ends connections:
@@ -131,7 +135,7 @@ type Listener struct {
 // Serves reports whether the listener serves the election.
 func (l *Listener) Serves(id string) bool {
 	if len(l.Elections) == 0 {
-		return l.Election == "" || l.Election == id
+		return l.Election == "" || l.Election == id || l.Rules != nil
 	}
 	for _, p := range l.Elections {
 		if prefix, ok := strings.CutSuffix(p, "*"); p == id || ok && strings.HasPrefix(id, prefix) {

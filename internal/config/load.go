@@ -132,6 +132,7 @@ func (r *reader) listener(o *object, others []Listener) Listener {
 		l.Control = NewSecret(control)
 	}
 	r.elections(o, &l)
+	r.rules(o, &l)
 	r.encryption(o, &l)
 	r.cluster(o, from, control, &l)
 	r.scram(o, &l)
