@@ -33,7 +33,8 @@ type key struct {
 }
 
 // New returns a guard that asks b who leads and keeps the fence f. It closes neither.
-// Close it.
+// Close it. A nil f is for what has no fence of its own: the permits then say who leads, and
+// nothing is fenced.
 func New(b election.Backend, f Fence, c Config) *Guard {
 	return &Guard{
 		backend: b, fence: f, c: c.defaults(),
@@ -184,7 +185,7 @@ func (k *keeper) try() (*Permit, <-chan struct{}, *flight, *Refusal) {
 		return nil, nil, nil, k.refusal
 	case k.term.Number == 0:
 		return nil, k.answered, nil, nil
-	case k.record != Record{}:
+	case k.record != Record{}, k.g.fence == nil:
 		return &Permit{k: k, term: k.term, record: k.record}, nil, nil, nil
 	}
 	if k.flight == nil {

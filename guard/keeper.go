@@ -64,7 +64,9 @@ func (k *keeper) start() {
 			return
 		}
 		var advancer sync.WaitGroup
-		advancer.Go(func() { k.advanceOnDemand(ctx) })
+		if k.g.fence != nil {
+			advancer.Go(func() { k.advanceOnDemand(ctx) })
+		}
 		k.validate(ctx)
 		advancer.Wait()
 	})

@@ -1,6 +1,9 @@
 package guard
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // A Permit lets one session bind and then write for a term. It is safe for
 // concurrent use. Release it.
@@ -27,6 +30,12 @@ func (p *Permit) Live() bool {
 	}
 	p.k.expire()
 	return false
+}
+
+// TrustedUntil is when the permit ends unless it is extended meanwhile; it has a monotonic
+// reading. It only ever moves later.
+func (p *Permit) TrustedUntil() time.Time {
+	return p.k.g.epoch.Add(time.Duration(p.k.until.Load()))
 }
 
 // Done is closed when the permit has ended. Live may turn false a moment earlier.

@@ -41,6 +41,15 @@ const (
 	// Unbindable: this session's own connection could not be bound to the term; Detail says
 	// why, and what to do.
 	Unbindable
+	// Occupied: another consumer or session is bound for the election. Rules is its number
+	// and Leader its owner.
+	Occupied
+	// BindingLost: the gate's hold on the partition has ended; Detail says why.
+	BindingLost
+	// InvalidPartition: the partition's name is malformed, or makes no election of it.
+	InvalidPartition
+	// TooMany: the gate holds as many bindings as it may.
+	TooMany
 )
 
 // A Refusal is the error of everything that the guard refuses. It never holds a
@@ -118,6 +127,17 @@ func (r *Refusal) Message() string {
 		return "refused: not allowed through this proxy"
 	case Unbindable:
 		return "refused: this connection could not be bound to " + e
+	case Occupied:
+		if r.Rules == 0 {
+			return "refused: " + e + " is bound already"
+		}
+		return fmt.Sprintf("refused: %s is bound already, with number %d", e, r.Rules)
+	case BindingLost:
+		return "the binding to " + e + " has ended"
+	case InvalidPartition:
+		return "refused: this is no partition of the gate"
+	case TooMany:
+		return "refused: the gate holds as many bindings as it may"
 	}
 	return "refused"
 }
@@ -145,6 +165,14 @@ func (r *Refusal) Hint() string {
 		return "Let the proxy connect directly to the server."
 	case WrongElection:
 		return "Connect to the listener of that election, or add it to this listener's configuration."
+	case Occupied:
+		return "Release the other binding, or wait for its end: one consumer at a time holds it."
+	case BindingLost:
+		return "Stop working on it at once; bind again with the live token."
+	case InvalidPartition:
+		return "Name the partition by letters, digits and . _ - : alone."
+	case TooMany:
+		return "Release bindings that are not needed, or raise the gate's max."
 	}
 	return ""
 }
