@@ -138,6 +138,7 @@ func (c *core) resets() bool {
 		c.unbind(&guard.Refusal{Reason: guard.NoCredential, Election: cred.election})
 	}
 	c.again, c.named = nil, false
+	c.anew++
 	c.noRetry()
 	c.up = appendCommand(c.up, "RESET")
 	c.conn = connState{proto: 2, quit: c.conn.quit}

@@ -31,6 +31,7 @@ const (
 	verbCapa
 	verbList
 	verbSubscribe
+	verbOwn
 )
 
 var verbs = map[string]verb{

@@ -96,6 +96,9 @@ type Config struct {
 	// reached by TCP, and needs the right to CLIENT LIST on the control connection. Zero
 	// means never.
 	IdleTimeout time.Duration
+	// Own are the commands that the proxy answers in the server's place, by their names
+	// (OwnElection, OwnFenceGate). Nil means none.
+	Own map[string]Commands
 	// Log receives what an operator should know; nil means no log. Tokens and
 	// arguments never reach it.
 	Log *slog.Logger

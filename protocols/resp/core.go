@@ -51,6 +51,8 @@ type core struct {
 	bindErr *guard.Refusal // why the last FENCE BIND failed; nil: it did not
 	named   bool           // the connection may carry a bound name
 	unasked bool           // the shell could not ask what the command is
+	answer  string         // the reply to an own command, until its substitute's comes
+	anew    int            // how many RESETs were taken
 
 	sentinels uint64 // how many were sent
 	dead      bool   // the server was made to end the session: drop what the client sends
@@ -70,8 +72,9 @@ type coreConfig struct {
 	publish   bool   // readers may publish
 	localAddr string // of our end of the connection upstream, as CLIENT INFO shows it
 	commands  commandTable
-	cluster   clusterMap // nil: the server is no node of a cluster
-	maybe     bool       // it may be one all the same
+	cluster   clusterMap      // nil: the server is no node of a cluster
+	maybe     bool            // it may be one all the same
+	owns      map[string]bool // own commands that the shell answers, by name
 }
 
 // A commandTable knows the server's commands by lower-case name.
@@ -119,6 +122,7 @@ type question struct {
 	kind       questionKind
 	credential guard.Credential // for askAdmit
 	command    string           // for askCommand
+	call       *call            // for askOwn
 	renew      bool             // for askAdmit: the fence was not as the permit said
 	retry      bool             // for askAdmit: nobody waits for the answer but the next write
 }
@@ -132,6 +136,7 @@ const (
 	askCommand               // what is this command? answer by the table, then clear ask
 	askRecord                // does the cluster say severed, as the permit? answer with recorded
 	askTopology              // look at the cluster anew; answer with refreshed
+	askOwn                   // answer a command of the proxy's own; answer with called
 )
 
 func newCore(cfg coreConfig) *core {

@@ -83,6 +83,7 @@ func testConfig() coreConfig {
 	return coreConfig{
 		nonce: testNonce, election: "jobs", localAddr: "127.0.0.1:1", commands: newTestCommands(),
 		serves: func(id string) bool { return id != "elsewhere" },
+		owns:   map[string]bool{OwnElection: true},
 	}
 }
 
@@ -146,6 +147,8 @@ func (p *player) collect() {
 		p.log.WriteString("Q record\n")
 	case askTopology:
 		p.log.WriteString("Q topology\n")
+	case askOwn:
+		fmt.Fprintf(&p.log, "Q own %s %q in RESP%d\n", q.call.name, q.call.args, q.call.proto)
 	case askCommand:
 		fmt.Fprintf(&p.log, "Q command %s\n", q.command)
 	}
@@ -185,6 +188,10 @@ func (p *player) do(t *testing.T, line string) {
 func (p *player) answer(t *testing.T, text string) {
 	t.Helper()
 	refusal := &guard.Refusal{Reason: guard.Stale, Election: "jobs", Held: 7, Rules: 9, Leader: "other"}
+	if reply, ok := strings.CutPrefix(text, "own "); ok {
+		p.c.called([]byte(reply))
+		return
+	}
 	switch text {
 	case "permit":
 		p.c.admitted(testBinding(7), nil)

@@ -7,7 +7,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/guard"
 )
 
-// fenceCommand deals with FENCE BIND, UNBIND, STATUS and HELP.
+// fenceCommand deals with FENCE BIND, UNBIND, STATUS and HELP, and begins FENCE GATE.
 func (c *core) fenceCommand(raw []byte, s *scanner) {
 	word := s.arg(raw, 1)
 	switch {
@@ -23,6 +23,8 @@ func (c *core) fenceCommand(raw []byte, s *scanner) {
 		c.fenceAnswer(codeStatus)
 	case equalFold(word, "help") && s.argc == 2:
 		c.fenceAnswer(codeHelp)
+	case equalFold(word, "gate"):
+		c.own(gateCommand, raw, s, 2)
 	default:
 		c.fenceAnswer(codeUsage)
 	}

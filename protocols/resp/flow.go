@@ -21,6 +21,10 @@ import (
 //
 //	settle -> list -> none, or list -> (refresh) -> list -> none
 //
+// and a command of the proxy's own
+//
+//	settle -> call -> none
+//
 // settle and authenticate end when a sentinel's answer comes. In the steps from look on,
 // no other reply is owed, so that the next ones are the answers to what was sent.
 type flow struct {
@@ -46,6 +50,8 @@ type flow struct {
 	list      nodeList // the answer that is awaited names nodes of a cluster
 	command   []byte   // which asks for it
 	refreshed bool
+
+	call *call // an own command
 }
 
 type step uint8
@@ -62,6 +68,7 @@ const (
 	stepRecord            // in a cluster: does its record say what the permit says?
 	stepLive              // does the permit still live?
 	stepRefresh           // the proxy looks at the cluster anew
+	stepCall              // the shell answers a command of the proxy's own
 	stepFinish            // the last sentinel of a session that is drained
 )
 
@@ -113,6 +120,8 @@ func (c *core) reached(n uint64) {
 			f.step, f.sentinel = stepAuthenticate, c.sentinel()
 		case f.list != noList:
 			c.askList()
+		case f.call != nil:
+			c.callShell()
 		default:
 			c.admit(false)
 		}

@@ -210,6 +210,7 @@ func FuzzSession(f *testing.F) {
 		"FENCE BIND a-token-of-this-test\r\nMULTI\r\nFENCE BIND a-token-of-this-test\r\nHELLO 3\r\nRESET\r\nCLIENT SETNAME fenceproxy:jobs:9\r\nSET a 1\r\n",
 		"SET a 1\r\nFENCE BIND short\r\nFENCE STATUS\r\nPUBLISH c m\r\nFENCE BIND a-token-of-this-test\r\nPUBLISH c m\r\nNOSUCH\r\nQUIT\r\n",
 		"FENCE BIND a-token-of-this-test\r\nFENCE BIND a-token-of-this-test\r\nCLIENT GETNAME\r\nAUTH a b\r\nSET a 1\r\nAUTH ;token=a-token-of-this-test c\r\nFLUSHALL\r\n",
+		"ELECTION STATUS a\r\nGET a\r\nELECTION STATUS a\r\nMULTI\r\nELECTION STATUS a\r\nEXEC\r\nCLIENT REPLY SKIP\r\nELECTION STATUS a\r\nRESET\r\nELECTION STATUS a\r\nFENCE GATE LIST\r\n",
 	} {
 		for lies := byte(0); lies < 6; lies++ {
 			f.Add([]byte(s), []byte{0, 1, 2, 3, 250, 4, 5, 60, 6, 7, 90, 8, 30, 9, 1}, byte(1)<<lies>>1)
@@ -259,6 +260,11 @@ func FuzzSession(f *testing.F) {
 				case askCommand:
 					c.cfg.commands.(testCommands)[c.ask.command] = nil
 					c.asked(m%7 != 0)
+				case askOwn:
+					if len(s.out) > 0 {
+						t.Fatalf("asked for %q before the replies %q were sent", c.ask.call.args, s.out)
+					}
+					c.called([]byte("+own\r\n"))
 				default:
 					t.Fatalf("asked %v", c.ask.kind)
 				}

@@ -19,6 +19,8 @@ func (c *core) identify(name []byte) (cmd *command, known bool, bad code) {
 	switch string(name) {
 	case "fence":
 		return fenceCommand, true, 0
+	case OwnElection:
+		return electionCommand, true, 0
 	case "host:", "post":
 		return hostCommand, true, 0
 	}
@@ -185,6 +187,8 @@ func (c *core) special(cmd *command, raw []byte, s *scanner) bool {
 	switch cmd.verb {
 	case verbFence:
 		c.fenceCommand(raw, s)
+	case verbOwn:
+		c.own(cmd, raw, s, 1)
 	case verbAuth:
 		return c.auth(raw, s)
 	case verbHello:

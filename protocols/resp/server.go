@@ -17,6 +17,7 @@ type Server struct {
 	c       Config
 	tables  tables
 	memory  pool
+	owns    map[string]bool
 	sweeper sweeper
 	*places
 	node    *node    // which it is of a cluster; nil: of none
@@ -43,7 +44,14 @@ func New(c Config) (*Server, error) {
 
 // newServer makes a server of a Config that was checked.
 func newServer(c Config, p *places) *Server {
-	return &Server{c: c, tables: tables{control: c.Control, timeout: c.DialTimeout}, memory: pool{size: c.Buffer}, places: p}
+	s := &Server{c: c, tables: tables{control: c.Control, timeout: c.DialTimeout}, memory: pool{size: c.Buffer}, places: p}
+	if len(c.Own) > 0 {
+		s.owns = make(map[string]bool)
+		for name := range c.Own {
+			s.owns[name] = true
+		}
+	}
+	return s
 }
 
 // Serve serves clients from l until ctx is done, and returns when the last session has
@@ -103,6 +111,7 @@ func (s *Server) session(ctx context.Context, client net.Conn) {
 		localAddr: upstream.LocalAddr().String(),
 		commands:  table,
 		maybe:     table.cluster != single,
+		owns:      s.owns,
 	}
 	if at.node != nil {
 		cfg.cluster = neighbourhood{at.node, at.node.cluster.host(client)}

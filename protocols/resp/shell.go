@@ -51,6 +51,7 @@ type session struct {
 	// The guard's last refusal, and when it came.
 	refused   *guard.Refusal
 	refusedAt time.Time
+	talks     conversations
 
 	mu      sync.Mutex
 	core    *core
@@ -83,6 +84,7 @@ func (x *session) run(ctx context.Context) {
 		<-stopped
 	}
 	x.dropPermit(true)
+	x.endTalks()
 	_ = x.client.Close()
 }
 
@@ -103,6 +105,9 @@ func (x *session) pumpClient(ctx context.Context) {
 			break
 		}
 		x.moves.Add(1)
+		if ctx.Err() != nil {
+			_ = x.client.SetReadDeadline(past) // what waited may have taken shutdown's away
+		}
 		b, err := in.next()
 		x.moves.Add(1)
 		if len(b) > 0 && !x.feed(ctx, b) {
@@ -166,7 +171,7 @@ func (x *session) feed(ctx context.Context, b []byte) bool {
 		full := x.core.full()
 		up := x.takeUp()
 		ask, waiting, ended := x.core.ask, x.core.waiting(), x.core.ended
-		step := x.core.flow.step
+		step, anew := x.core.flow.step, x.core.anew
 		x.awaiting = waiting && ask.kind == askNothing
 		x.mu.Unlock()
 		b = b[n:]
@@ -176,10 +181,18 @@ func (x *session) feed(ctx context.Context, b []byte) bool {
 			return false
 		}
 		x.dropPermit(false)
+		if anew != x.talks.anew {
+			x.endTalks()
+			x.talks.anew = anew
+		}
 		switch {
 		case ended:
 			x.hurryServer()
 			return false
+		case ask.kind == askOwn:
+			if !x.call(ctx, ask.call) {
+				return false
+			}
 		case ask.kind != askNothing:
 			x.answer(ctx, ask)
 		case waiting:
@@ -377,35 +390,9 @@ func (x *session) await(ctx context.Context, step step) bool {
 		defer t.Stop()
 		limit = t.C
 	}
-	if cap(x.ahead) == 0 {
-		x.ahead = make([]byte, 0, aheadSize)
-	}
-	for x.gone == nil && limit == nil && len(x.ahead) < cap(x.ahead) {
-		n, err := x.client.Read(x.ahead[len(x.ahead):cap(x.ahead)])
-		x.ahead = x.ahead[:len(x.ahead)+n]
-		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			x.gone = err
-		}
-		select {
-		case <-x.wake:
-			_ = x.client.SetReadDeadline(time.Time{})
-			return true
-		case <-x.over:
-			return false
-		default:
-		}
-		if ctx.Err() != nil {
-			break
-		}
-		if err != nil {
-			_ = x.client.SetReadDeadline(time.Time{})
-			// INVARIANT: no wake is lost: one that came since the last look had its deadline
-			// taken away just now; one that comes after this look sets it anew.
-			select {
-			case <-x.wake:
-				return true
-			default:
-			}
+	if limit == nil {
+		if woken, over := x.readAhead(ctx); woken || over {
+			return woken
 		}
 	}
 	if x.gone != nil && limit == nil {

@@ -35,6 +35,9 @@ const (
 	codeEarly      code = 'y' // a write on a node that is not known as a primary yet
 	codeList       code = 'c' // CLUSTER SLOTS or the like at a wrong time
 	codeNoOwnName  code = 'g' // CLIENT GETNAME where the client gave none
+	codeOwn        code = 'v' // the shell's answer to an own command
+	codeNotHere    code = 'e' // an own command that the listener has none for
+	codeNotNow     code = 'p' // an own command at a wrong time
 	codeSentinel   code = 'S' // nothing: it marks a place in the order of replies
 )
 
@@ -129,6 +132,15 @@ func (c *core) words(what code, command string) string {
 			return "_\r\n"
 		}
 		return "$-1\r\n"
+	case codeOwn:
+		if s := c.answer; s != "" {
+			c.answer = ""
+			return s
+		}
+	case codeNotHere:
+		return errorLine(wordErr, notHere(command))
+	case codeNotNow:
+		return errorLine(wordErr, name+" needs replies, and a session that does not monitor. Send CLIENT REPLY ON, or RESET, first.")
 	case codeStatus:
 		return c.status()
 	case codeHelp:
