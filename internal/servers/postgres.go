@@ -2,6 +2,7 @@ package servers
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"net"
 	"os"
@@ -27,6 +28,9 @@ type PostgresOptions struct {
 	// Dir is a directory with a cluster made by InitPostgres, to be used and left
 	// behind; empty means a fresh cluster.
 	Dir string
+	// Templates is a directory in which a fresh cluster of each version is kept, to be copied
+	// in the place of making one; empty makes one.
+	Templates string
 	// HBA replaces pg_hba.conf; empty trusts everybody on loopback.
 	HBA string
 	// Settings are appended to the server's settings as name=value.
@@ -63,6 +67,48 @@ func InitPostgres(ctx context.Context, bin string) (string, error) {
 	return dir, nil
 }
 
+// fresh is InitPostgres, by a copy where there are templates: that takes a tenth of the time.
+// All copies of one template have one system identifier.
+func fresh(ctx context.Context, o PostgresOptions, version string) (string, error) {
+	if o.Templates == "" {
+		return InitPostgres(ctx, o.Bin)
+	}
+	if err := os.MkdirAll(o.Templates, 0o755); err != nil {
+		return "", err
+	}
+	template := filepath.Join(o.Templates, fmt.Sprintf("%x", sha256.Sum256([]byte(o.Bin+"\x00"+version)))[:16])
+	if _, err := os.Stat(template); err != nil {
+		made, err := InitPostgres(ctx, o.Bin)
+		if err != nil {
+			return "", err
+		}
+		// Another process may have been quicker, and its template is as good.
+		if err := copyTree(ctx, filepath.Join(made, "data"), made+".template"); err == nil {
+			if err := os.Rename(made+".template", template); err != nil {
+				_ = os.RemoveAll(made + ".template")
+			}
+		}
+		return made, nil
+	}
+	dir, err := NewDir("postgres")
+	if err != nil {
+		return "", err
+	}
+	if err := copyTree(ctx, template, filepath.Join(dir, "data")); err != nil {
+		_ = os.RemoveAll(dir)
+		return "", err
+	}
+	return dir, nil
+}
+
+// copyTree copies a directory with its owners and modes.
+func copyTree(ctx context.Context, from, to string) error {
+	if out, err := exec.CommandContext(ctx, "cp", "-a", from, to).CombinedOutput(); err != nil {
+		return fmt.Errorf("cp -a: %w: %s", err, out)
+	}
+	return nil
+}
+
 // StartPostgres starts a Postgres server.
 func StartPostgres(ctx context.Context, o PostgresOptions) (*Process, error) {
 	if o.Bin == "" {
@@ -81,7 +127,7 @@ func StartPostgres(ctx context.Context, o PostgresOptions) (*Process, error) {
 	}
 	p.Version = strings.TrimSpace(string(out))
 	if p.Dir == "" {
-		if p.Dir, err = InitPostgres(ctx, o.Bin); err != nil {
+		if p.Dir, err = fresh(ctx, o, p.Version); err != nil {
 			return nil, err
 		}
 	}

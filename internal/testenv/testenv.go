@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -66,12 +67,18 @@ func Redis(t testing.TB, args ...string) *servers.Process {
 // Postgres starts a Postgres server of the test's own.
 func Postgres(t testing.TB, o servers.PostgresOptions) *servers.Process {
 	t.Helper()
+	o.Templates = templates()
 	p, err := servers.StartPostgres(Context(t), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { end(t, p) })
 	return p
+}
+
+// templates is where fresh clusters of this user's tests are kept for copying.
+func templates() string {
+	return filepath.Join(os.TempDir(), "fenceproxy-templates-"+strconv.Itoa(os.Geteuid()))
 }
 
 // Standby starts a streaming standby of a Postgres server.
@@ -111,7 +118,7 @@ func SharedPostgres(t testing.TB) *servers.Process {
 	defer shared.Unlock()
 	if shared.pg == nil {
 		p, err := servers.StartPostgres(context.Background(), servers.PostgresOptions{
-			Settings: []string{"max_prepared_transactions=10"},
+			Templates: templates(), Settings: []string{"max_prepared_transactions=10"},
 		})
 		if err != nil {
 			t.Fatal(err)
