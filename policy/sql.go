@@ -94,18 +94,20 @@ const (
 // look into functions, views and operators that exist in the database: there the
 // server's own read-only transaction is what refuses.
 type SQL struct {
-	cache sqlCache
-	big   chan struct{}
+	cache   sqlCache[SQLVerdict]
+	targets sqlCache[*SQLTargets]
+	big     chan struct{}
 }
 
 // NewSQL returns a classifier that remembers verdicts in at most cacheBytes bytes of
-// text; zero means 8 MiB.
+// text, and targets, once they are asked for, in as many; zero means 8 MiB.
 func NewSQL(cacheBytes int) *SQL {
 	if cacheBytes <= 0 {
 		cacheBytes = 8 << 20
 	}
 	s := &SQL{big: make(chan struct{}, 2)}
 	s.cache.limit = cacheBytes / 2
+	s.targets.limit, s.targets.size = cacheBytes/2, (*SQLTargets).size
 	return s
 }
 
@@ -125,8 +127,17 @@ func (s *SQL) Inspect(text []byte) SQLVerdict {
 }
 
 func (s *SQL) inspect(text []byte) SQLVerdict {
+	tree, why := s.parse(text)
+	if tree == nil {
+		return why
+	}
+	return judge(tree)
+}
+
+// parse returns the tree of a text, or nil and why there is none.
+func (s *SQL) parse(text []byte) (*pg_query.ParseResult, SQLVerdict) {
 	if len(text) > MaxSQLText {
-		return SQLVerdict{Reason: SQLTooComplex, What: "length"}
+		return nil, SQLVerdict{Reason: SQLTooComplex, What: "length"}
 	}
 	if len(text) > bigText {
 		s.big <- struct{}{}
@@ -134,16 +145,16 @@ func (s *SQL) inspect(text []byte) SQLVerdict {
 	}
 	sql := asUTF8(text)
 	if !shallow(sql) {
-		return SQLVerdict{Reason: SQLTooComplex, What: "nesting"}
+		return nil, SQLVerdict{Reason: SQLTooComplex, What: "nesting"}
 	}
 	if mayQuoteForeign(sql) && quotesForeign(sql) {
-		return SQLVerdict{Reason: SQLUnparsed}
+		return nil, SQLVerdict{Reason: SQLUnparsed}
 	}
 	tree, err := pg_query.Parse(sql)
 	if err != nil {
-		return SQLVerdict{Reason: SQLUnparsed}
+		return nil, SQLVerdict{Reason: SQLUnparsed}
 	}
-	return judge(tree)
+	return tree, SQLVerdict{}
 }
 
 // quotesForeign reports whether a dollar quote has a tag beyond ASCII, as in $é$. It ends

@@ -2,19 +2,20 @@ package policy
 
 import "sync"
 
-// sqlCache remembers verdicts by the statement's text in two generations: when the
+// sqlCache remembers verdicts, or the like, by the statement's text in two generations: when the
 // young one is full it becomes the old one, whose entries are forgotten unless they
 // are asked for again. Texts are compared whole, so two never share a verdict.
-type sqlCache struct {
+type sqlCache[V any] struct {
 	mu         sync.RWMutex
-	young, old map[string]*remembered
-	bytes      int // of young
-	limit      int // of bytes, for each generation
+	young, old map[string]*remembered[V]
+	bytes      int         // of young
+	limit      int         // of bytes, for each generation
+	size       func(V) int // what a verdict takes beside itself; nil means nothing
 }
 
-type remembered struct {
+type remembered[V any] struct {
 	text    string // the key, so that moving it takes no copy
-	verdict SQLVerdict
+	verdict V
 }
 
 const (
@@ -28,9 +29,9 @@ const (
 // cost is what an entry takes in memory, at most.
 func cost(text string) int { return len(text) + len(text)/4 + entryCost }
 
-func (c *sqlCache) get(text []byte) (SQLVerdict, bool) {
+func (c *sqlCache[V]) get(text []byte) (v V, ok bool) {
 	if len(text) > maxCachedText {
-		return SQLVerdict{}, false
+		return v, false
 	}
 	c.mu.RLock()
 	e := c.young[string(text)]
@@ -40,7 +41,7 @@ func (c *sqlCache) get(text []byte) (SQLVerdict, bool) {
 	}
 	c.mu.RUnlock()
 	if e == nil {
-		return SQLVerdict{}, false
+		return v, false
 	}
 	if !fresh {
 		c.keep(e)
@@ -49,19 +50,22 @@ func (c *sqlCache) get(text []byte) (SQLVerdict, bool) {
 }
 
 // put remembers a verdict under a copy of text.
-func (c *sqlCache) put(text []byte, v SQLVerdict) {
+func (c *sqlCache[V]) put(text []byte, v V) {
 	if len(text) <= maxCachedText {
-		c.keep(&remembered{string(text), v})
+		c.keep(&remembered[V]{string(text), v})
 	}
 }
 
-func (c *sqlCache) keep(e *remembered) {
+func (c *sqlCache[V]) keep(e *remembered[V]) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, ok := c.young[e.text]; ok {
 		return
 	}
 	n := cost(e.text)
+	if c.size != nil {
+		n += c.size(e.verdict)
+	}
 	if c.bytes+n > c.limit {
 		if n > c.limit {
 			return
@@ -69,7 +73,7 @@ func (c *sqlCache) keep(e *remembered) {
 		c.old, c.young, c.bytes = c.young, nil, 0
 	}
 	if c.young == nil {
-		c.young = make(map[string]*remembered)
+		c.young = make(map[string]*remembered[V])
 	}
 	c.bytes += n
 	c.young[e.text] = e

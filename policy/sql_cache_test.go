@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func (c *sqlCache) entries() int { return len(c.young) + len(c.old) }
+func (c *sqlCache[V]) entries() int { return len(c.young) + len(c.old) }
 
 func TestSQLCacheForgets(t *testing.T) {
 	s := NewSQL(64 << 10)
@@ -42,7 +42,7 @@ func TestSQLCacheForgets(t *testing.T) {
 func TestSQLCacheIsBounded(t *testing.T) {
 	for _, length := range []int{16, 100, 1000, maxCachedText - 20} {
 		const most = 4 << 20
-		c := &sqlCache{limit: most / 2}
+		c := &sqlCache[SQLVerdict]{limit: most / 2}
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)

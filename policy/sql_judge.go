@@ -207,16 +207,16 @@ func (j *judgement) walk(m protoreflect.Message) {
 			j.refuse(SQLWrite, statementName(name))
 		}
 	}
-	j.below(m, j.walk)
+	below(m, j.walk)
 }
 
 // functions looks at the function calls below m alone.
 func (j *judgement) functions(m protoreflect.Message) {
 	j.calls(m)
-	j.below(m, j.functions)
+	below(m, j.functions)
 }
 
-func (j *judgement) below(m protoreflect.Message, visit func(protoreflect.Message)) {
+func below(m protoreflect.Message, visit func(protoreflect.Message)) {
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		switch {
 		case f.Kind() != protoreflect.MessageKind:

@@ -28,6 +28,7 @@ func TestSQLOnServers(t *testing.T) {
 				{"disguises", func() { l.disguisesAreReal(disguised) }},
 				{"clients", func() { l.clientsLeaveNoTrace(clients) }},
 				{"misread", l.misreadsNothing},
+				{"rules", l.rulesSeeWhatIsWritten},
 			} {
 				t.Run(part.name, func(t *testing.T) {
 					l.use(t)

@@ -272,5 +272,6 @@ func FuzzSQL(f *testing.F) {
 		if len(v.What) > 24 || v.Fence == FenceSets && len(v.Set) == 0 {
 			t.Errorf("%+v", v)
 		}
+		s.Targets(text)
 	})
 }

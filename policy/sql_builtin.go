@@ -1,0 +1,72 @@
+package policy
+
+// builtin are the functions of the server's own, 14 to 18, by which a statement may be
+// written and which write nothing, but for those that begin with pg_: see readingSystem.
+// The rules take another function for one that somebody made, which may do anything: a
+// name that is missing here is refused too often, never let through.
+var builtin = words(`
+abbrev abs aclcontains aclexplode acos acosd acosh age any_value area array_agg array_append array_cat array_dims
+array_fill array_length array_lower array_ndims array_position array_positions array_prepend array_remove
+array_replace array_reverse array_sample array_shuffle array_sort array_to_json array_to_string array_to_tsvector
+array_upper ascii asin asind asinh atan atan2 atan2d atand atanh avg bit bit_and bit_count bit_length bit_or bit_xor
+bool bool_and bool_or bound_box box box_center bpchar broadcast btrim bytea cardinality casefold cbrt ceil ceiling
+center char char_length character_length chr cidr circle circle_center clock_timestamp col_description concat
+concat_ws convert convert_from convert_to corr cos cosd cosh cot cotd count covar_pop covar_samp crc32 crc32c
+cume_dist current_database current_query current_schema current_schemas current_setting current_user currval
+cursor_to_xml cursor_to_xmlschema database_to_xml database_to_xml_and_xmlschema database_to_xmlschema date date_add
+date_bin date_part date_subtract date_trunc datemultirange daterange decode degrees dense_rank diagonal diameter div
+encode enum_first enum_last erf erfc every exp extract factorial family first_value float4 float8 floor format
+format_type gamma gcd gen_random_uuid generate_series generate_subscripts get_bit get_byte get_current_ts_config
+getdatabaseencoding has_any_column_privilege has_column_privilege has_database_privilege
+has_foreign_data_wrapper_privilege has_function_privilege has_language_privilege has_largeobject_privilege
+has_parameter_privilege has_schema_privilege has_sequence_privilege has_server_privilege has_table_privilege
+has_tablespace_privilege has_type_privilege height host hostmask icu_unicode_version inet_client_addr
+inet_client_port inet_merge inet_same_family inet_server_addr inet_server_port initcap int2 int4 int4multirange
+int4range int8 int8multirange int8pl_inet int8range interval is_normalized isclosed isempty isfinite isopen json_agg
+json_agg_strict json_array_element json_array_element_text json_array_elements json_array_elements_text
+json_array_length json_build_array json_build_object json_each json_each_text json_extract_path
+json_extract_path_text json_object json_object_agg json_object_agg_strict json_object_agg_unique
+json_object_agg_unique_strict json_object_field json_object_field_text json_object_keys json_populate_record
+json_populate_recordset json_strip_nulls json_to_record json_to_recordset json_to_tsvector json_typeof jsonb_agg
+jsonb_agg_strict jsonb_array_element jsonb_array_element_text jsonb_array_elements jsonb_array_elements_text
+jsonb_array_length jsonb_build_array jsonb_build_object jsonb_delete_path jsonb_each jsonb_each_text jsonb_exists
+jsonb_exists_all jsonb_exists_any jsonb_extract_path jsonb_extract_path_text jsonb_insert jsonb_object
+jsonb_object_agg jsonb_object_agg_strict jsonb_object_agg_unique jsonb_object_agg_unique_strict jsonb_object_field
+jsonb_object_field_text jsonb_object_keys jsonb_path_exists jsonb_path_exists_tz jsonb_path_match
+jsonb_path_match_tz jsonb_path_query jsonb_path_query_array jsonb_path_query_array_tz jsonb_path_query_first
+jsonb_path_query_first_tz jsonb_path_query_tz jsonb_populate_record jsonb_populate_record_valid
+jsonb_populate_recordset jsonb_pretty jsonb_set jsonb_set_lax jsonb_strip_nulls jsonb_to_record jsonb_to_recordset
+jsonb_to_tsvector jsonb_typeof justify_days justify_hours justify_interval lag last_value lastval lcm lead left
+length lgamma like_escape line ln log log10 loread lower lower_inc lower_inf lpad lseg ltrim macaddr macaddr8
+make_date make_interval make_time make_timestamp make_timestamptz makeaclitem masklen max md5 min min_scale mod mode
+money multirange multirange_contains_elem multirange_intersect multirange_minus multirange_union name netmask
+network normalize now npoints nth_value ntile num_nonnulls num_nulls numeric numeric_log nummultirange numnode
+numrange obj_description octet_length oid oidvectortypes overlaps overlay parse_ident path path_center path_length
+path_npoints pclose percent_rank percentile_cont percentile_disc phraseto_tsquery pi plainto_tsquery point
+poly_center poly_npoints polygon popen position pow power querytree quote_ident quote_literal quote_nullable radians
+radius random random_normal range_agg range_intersect range_intersect_agg range_merge range_minus range_union rank
+regclass regexp_count regexp_instr regexp_match regexp_matches regexp_replace regexp_split_to_array
+regexp_split_to_table regexp_substr regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx
+regr_sxy regr_syy repeat replace reverse right round row_number row_security_active row_to_json rpad rtrim
+satisfies_hash_partition scale schema_to_xml schema_to_xml_and_xmlschema schema_to_xmlschema session_user set_bit
+set_byte set_masklen setseed setweight sha224 sha256 sha384 sha512 shobj_description sign similar_to_escape sin sind
+sinh slope split_part sqrt starts_with statement_timestamp stddev stddev_pop stddev_samp string_agg string_to_array
+string_to_table strip strpos substr substring sum system_user table_to_xml table_to_xml_and_xmlschema
+table_to_xmlschema tan tand tanh text time timeofday timestamp timestamp_mi timestamptz timestamptz_mi timetz
+timezone to_ascii to_bin to_char to_date to_hex to_json to_jsonb to_number to_oct to_regclass to_regcollation
+to_regnamespace to_regoper to_regoperator to_regproc to_regprocedure to_regtype to_regtypemod to_timestamp
+to_tsquery to_tsvector transaction_timestamp translate trim_array trim_scale trunc ts_debug ts_delete ts_filter
+ts_headline ts_lexize ts_parse ts_rank ts_rank_cd ts_token_type tsmultirange tsquery_phrase tsrange tstzmultirange
+tstzrange tsvector_to_array txid_current txid_current_if_assigned txid_current_snapshot txid_snapshot_xip
+txid_snapshot_xmax txid_snapshot_xmin txid_status txid_visible_in_snapshot unicode_assigned unicode_version unistr
+unnest upper upper_inc upper_inf uuid_extract_timestamp uuid_extract_version uuidv4 uuidv7 var_pop var_samp varbit
+varchar variance version websearch_to_tsquery width width_bucket xid xml xml_is_well_formed
+xml_is_well_formed_content xml_is_well_formed_document xmlagg xmlcomment xmlexists xmltext xpath xpath_exists`)
+
+// builtinTypes are the server's own types whose names the parser leaves as they are. A type
+// of another name may be a domain, whose checks call functions.
+var builtinTypes = words(`
+bool bytea char name int8 int2 int4 regproc text oid tid xid cid json xml jsonb jsonpath point lseg path box polygon line circle
+float4 float8 money macaddr macaddr8 inet cidr aclitem bpchar varchar date time timestamp timestamptz interval timetz bit varbit
+numeric uuid regclass regtype regrole regnamespace regconfig regdictionary pg_lsn tsvector tsquery int4range int8range numrange
+tsrange tstzrange daterange int4multirange int8multirange nummultirange tsmultirange tstzmultirange datemultirange`)
