@@ -51,6 +51,12 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	defer adm.close()
+	gates, err := openGates(cfg, backend, adm, log)
+	if err != nil {
+		return err
+	}
+	defer gates.close()
+	defer context.AfterFunc(ctx, gates.close)() // consumers are told while requests drain
 
 	var proxies []*proxy
 	defer func() {

@@ -29,6 +29,8 @@ type Config struct {
 	Listeners []Listener
 	// Admin is the listener for health answers and the API.
 	Admin Admin
+	// Gates bind partitions to consumers.
+	Gates []Gate
 	Log   Log
 	// Drain is how long sessions may take to end after SIGTERM.
 	Drain time.Duration

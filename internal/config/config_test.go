@@ -69,7 +69,7 @@ func TestMistakes(t *testing.T) {
 		"a list":         {"- a\n", "1:1: must be a mapping of keys to values, not a list\n1:1: elections: missing: who keeps the elections\n1:1: listeners: missing: at least one address that clients connect to"},
 		"two documents":  {good + "---\na: 1\n", "10:1: a second document: the configuration is one"},
 		"unknown key":    {change("listen:", "lisen:"), "5:5: listeners[0].listen: missing: the host:port that clients connect to\n6:5: listeners[0].lisen: unknown key: did you mean listen?"},
-		"unknown, far":   {good + "wibble: 1\n", "9:1: wibble: unknown key: the keys here are elections, guard, admin, listeners, log, drain"},
+		"unknown, far":   {good + "wibble: 1\n", "9:1: wibble: unknown key: the keys here are elections, guard, admin, gates, listeners, log, drain"},
 		"hyphen":         {good + "guard:\n  validate-every: 1s\n", "10:3: guard.validate-every: unknown key: did you mean validate_every?"},
 		"twice":          {change(listen, listen+listen), "7:5: listeners[0].listen: given twice, first on line 6"},
 		"section twice":  {good + "elections:\n  backend: redis://x\n", "9:1: elections: given twice, first on line 2"},

@@ -57,7 +57,12 @@ func (r *reader) config(o *object, c *Config) {
 	}
 	r.guard(o.take("guard"), &c.Guard)
 	r.admin(o.take("admin"), &c.Admin)
-	if f := o.need("listeners", "at least one address that clients connect to"); f != nil {
+	r.gates(o.take("gates"), c)
+	f := o.take("listeners")
+	if f == nil && c.Gates == nil {
+		r.mistake(o.pos, "listeners", "missing: at least one address that clients connect to")
+	}
+	if f != nil {
 		for _, item := range f.list() {
 			c.Listeners = append(c.Listeners, r.listener(item.object(), c.Listeners))
 		}

@@ -374,6 +374,12 @@ var mutants = []mutant{
 	{"the end looked at after the trust is read", "guard/gate_binding.go",
 		"if !b.Live() {\n\t\treturn time.Time{}", "if false {\n\t\treturn time.Time{}",
 		"./guard", "TestGateEvictsAStaleConsumer"},
+	{"no release before what a consumer was told is over", "internal/gateapi/kept.go",
+		"return max(d, time.Until(k.told)+k.g.Config().PermitFor/10), k.listeners == 0", "return d, k.listeners == 0",
+		"./internal/gateapi", "TestAConsumerThatIsGone"},
+	{"time counted from when the request came", "internal/gateapi/gateapi.go",
+		"}{until.Sub(came).Milliseconds()}) != nil {", "}{time.Until(until).Milliseconds()}) != nil {",
+		"./internal/gateapi", "TestBindKeepRelease"},
 }
 
 func main() {

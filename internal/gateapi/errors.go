@@ -1,0 +1,56 @@
+package gateapi
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/internal/admin"
+)
+
+// codes are the stable codes of what a gate refuses, and their statuses.
+var codes = map[guard.Reason]struct {
+	code   string
+	status int
+}{
+	guard.InvalidCredential: {"invalid-token", http.StatusBadRequest},
+	guard.InvalidPartition:  {"invalid-partition", http.StatusBadRequest},
+	guard.Stale:             {"stale", http.StatusConflict},
+	guard.LeaseVacant:       {"vacant", http.StatusConflict},
+	guard.Occupied:          {"occupied", http.StatusConflict},
+	guard.FenceRegressed:    {"regressed", http.StatusConflict},
+	guard.FenceConflict:     {"conflict", http.StatusConflict},
+	guard.BindingLost:       {"binding-lost", http.StatusConflict},
+	guard.TooMany:           {"too-many", http.StatusServiceUnavailable},
+	guard.BackendUnknown:    {"unavailable", http.StatusServiceUnavailable},
+}
+
+// errorOf is a refusal as an answer. What lies beneath it is for the log: it may name what
+// is not the caller's business.
+func errorOf(err error) *admin.Error {
+	var r *guard.Refusal
+	if !errors.As(err, &r) {
+		return &admin.Error{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "the gate is closing"}
+	}
+	e := &admin.Error{Status: http.StatusInternalServerError, Code: "internal", Message: r.Message(), Hint: r.Hint(), Fields: map[string]any{}}
+	if c, ok := codes[r.Reason]; ok {
+		e.Code, e.Status = c.code, c.status
+	}
+	if r.Leader != "" {
+		e.Message += `, held by "` + r.Leader + `"`
+		e.Fields["owner"] = r.Leader
+	}
+	if r.Detail != "" {
+		e.Message += ": " + r.Detail
+	}
+	if r.Election != "" {
+		e.Fields["election"] = r.Election
+	}
+	if r.Held != 0 {
+		e.Fields["held"] = r.Held
+	}
+	if r.Rules != 0 {
+		e.Fields["number"] = r.Rules
+	}
+	return e
+}
