@@ -50,6 +50,9 @@ const (
 	InvalidPartition
 	// TooMany: the gate holds as many bindings as it may.
 	TooMany
+	// NotElected: the session presents no credential, the listener campaigns itself for those
+	// that do not, and the session is not bound to a term of the listener's own.
+	NotElected
 )
 
 // A Refusal is the error of everything that the guard refuses. It never holds a
@@ -138,6 +141,11 @@ func (r *Refusal) Message() string {
 		return "refused: this is no partition of the gate"
 	case TooMany:
 		return "refused: the gate holds as many bindings as it may"
+	case NotElected:
+		if r.Rules != 0 {
+			return fmt.Sprintf("write refused: this listener's %s is ruled by number %d", e, r.Rules)
+		}
+		return "write refused: this session is not bound to this listener's " + e
 	}
 	return "refused"
 }
@@ -173,6 +181,8 @@ func (r *Refusal) Hint() string {
 		return "Name the partition by letters, digits and . _ - : alone."
 	case TooMany:
 		return "Release bindings that are not needed, or raise the gate's max."
+	case NotElected:
+		return "Write through the proxy that leads, or try again when this one does; reading works meanwhile."
 	}
 	return ""
 }

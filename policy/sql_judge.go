@@ -192,6 +192,17 @@ func (j *judgement) transactionModes(modes []*pg_query.Node, what string) {
 	}
 }
 
+// readOnlyMode reports whether READ ONLY is among the modes.
+func readOnlyMode(modes []*pg_query.Node) bool {
+	for _, m := range modes {
+		d := m.GetDefElem()
+		if d.GetDefname() == "transaction_read_only" && d.GetArg().GetAConst().GetIval().GetIval() == 1 {
+			return true
+		}
+	}
+	return false
+}
+
 // walk looks at everything below a statement that is allowed as such.
 func (j *judgement) walk(m protoreflect.Message) {
 	j.calls(m)

@@ -37,6 +37,7 @@ func (j *judgement) set(s *pg_query.VariableSetStmt) {
 			j.transactionModes(s.GetArgs(), "set_transaction")
 		case "session characteristics":
 			j.v.SetsReadOnly = true
+			j.v.AsksReadOnly = j.v.AsksReadOnly || readOnlyMode(s.GetArgs())
 			j.transactionModes(s.GetArgs(), "session_characteristics")
 		case "transaction snapshot":
 		default:
@@ -68,6 +69,7 @@ func (j *judgement) assign(name, value string) {
 	switch name {
 	case "default_transaction_read_only":
 		j.v.SetsReadOnly = true
+		j.v.AsksReadOnly = j.v.AsksReadOnly || isTrue(value)
 		if !isTrue(value) {
 			j.refuse(SQLLeavesReadOnly, name)
 		}

@@ -15,7 +15,10 @@ import (
 // may write.
 func (s *session) settle(ctx context.Context) bool {
 	r := s.presented()
-	if r == nil && !s.core.token.IsZero() {
+	s.mu.Lock()
+	asks := s.core.asks(r)
+	s.mu.Unlock()
+	if asks {
 		r = s.admit(ctx)
 		if r == nil {
 			s.mu.Lock()
@@ -59,12 +62,18 @@ func (s *session) presented() *guard.Refusal {
 	return r
 }
 
-// admitLater settles a credential that SET fence.… completed.
+// admitLater settles a credential that SET fence.… completed, or a sidecar's.
 func (s *session) admitLater(ctx context.Context) {
-	r := s.admit(ctx)
+	var r *guard.Refusal
+	soon := s.tooSoon()
+	if !soon {
+		began := time.Now()
+		r = s.admit(ctx)
+		s.refusedFor(r, time.Since(began))
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r != nil {
+	if r != nil || soon {
 		s.core.notBound(r)
 	} else {
 		s.core.bound(s.permit.Term(), s.allowsPrepared())
@@ -81,7 +90,7 @@ const bindTries = 3
 // admit asks for a permit and binds the upstream connection to its term. Only then is
 // the permit set, and watched.
 func (s *session) admit(ctx context.Context) *guard.Refusal {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.AdmitTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.admitTimeout())
 	defer cancel()
 	cred, r := s.core.credential()
 	if r != nil {
@@ -93,8 +102,7 @@ func (s *session) admit(ctx context.Context) *guard.Refusal {
 	if standby {
 		// Invariant: a session is bound only on the server that keeps the fence. One on a
 		// standby would outlive its promotion, out of the sight of a takeover.
-		return s.refused(&guard.Refusal{Reason: guard.Unseverable, Election: cred.Election,
-			Detail: "the session is on a standby, the fence is on the primary: connect to that (target_session_attrs)"}, cred)
+		return s.refused(onStandby(cred.Election), cred)
 	}
 	backend := pgfence.BackendOf(s.core.pid, s.upstream)
 	for try := range bindTries {
@@ -147,6 +155,11 @@ func (s *session) admit(ctx context.Context) *guard.Refusal {
 		return nil
 	}
 	return nil // not reached
+}
+
+func onStandby(election string) *guard.Refusal {
+	return &guard.Refusal{Reason: guard.Unseverable, Election: election,
+		Detail: "the session is on a standby, the fence is on the primary: connect to that (target_session_attrs)"}
 }
 
 // refused turns an error of the guard or the binder into a refusal.

@@ -7,6 +7,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/policy"
+	"github.com/fenceproxy/fenceproxy/protocols"
 )
 
 // A core is one session as a pure state machine: bytes in from either side, steps out.
@@ -36,6 +37,12 @@ type core struct {
 	// The credential so far.
 	election string
 	token    election.Token
+
+	// Of a sidecar listener; see sidecar.go.
+	lead  protocols.Leadership // nil: none, or not for this session
+	own   guard.Credential     // of lead, while it is settled
+	tried bool                 // it was refused since the server was at rest
+	unled *guard.Refusal       // why it was
 
 	isBound  bool
 	term     guard.Term
@@ -158,6 +165,9 @@ type judgement struct {
 
 // credential returns what the session presents, or why it cannot be used.
 func (c *core) credential() (guard.Credential, *guard.Refusal) {
+	if !c.own.Token.IsZero() {
+		return c.own, nil
+	}
 	cred := guard.Credential{Election: c.election, Token: c.token}
 	switch {
 	case cred.Election == "":
@@ -172,6 +182,9 @@ func (c *core) credential() (guard.Credential, *guard.Refusal) {
 func (c *core) standing() *guard.Refusal {
 	if c.refusal != nil {
 		return c.refusal
+	}
+	if c.followsLead() {
+		return c.whyUnled()
 	}
 	return &guard.Refusal{Reason: guard.NoCredential, Election: c.election}
 }
@@ -190,7 +203,11 @@ func (c *core) bound(t guard.Term, prepared bool) (inject []byte) {
 // notBound reports that the credential was refused: the session goes on as a reader.
 // The answer goes to the client.
 func (c *core) notBound(r *guard.Refusal) (toClient []byte) {
-	if r != nil {
+	switch {
+	case r == nil:
+	case !c.own.Token.IsZero():
+		c.unled = r
+	default:
 		c.refusal = r
 	}
 	if c.phase == settling {
@@ -208,7 +225,7 @@ func (c *core) release(r *guard.Refusal) []byte {
 		w.message += "; this session may only read"
 		b = w.append(b)
 	}
-	c.phase = ready
+	c.phase, c.own = ready, guard.Credential{}
 	return append(b, c.held...)
 }
 

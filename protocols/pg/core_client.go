@@ -62,7 +62,10 @@ func (c *core) client(in []byte) step {
 			// Or at the header, in its own words and after what it owes.
 			return step{pass: i, write: badHeader(typ, n), next: stop}
 		}
-		s, done := c.inspect(typ, rest, 1+n)
+		s, done := c.follow(typ, rest, 1+n)
+		if done {
+			s, done = c.inspect(typ, rest, 1+n)
+		}
 		if !done {
 			s.pass += i
 			return s

@@ -105,6 +105,7 @@ func (c *core) inspect(typ byte, in []byte, size int) (step, bool) {
 		// Invariant 1: nothing that may write goes upstream unbound.
 		return c.refuse(typ, name, size, code(v.Reason), v.What)
 	}
+	c.notesWish(v)
 	if typ == 'P' {
 		c.ends.parsed(name, v.EndsTransaction)
 	}

@@ -208,6 +208,7 @@ func (c *core) atRest(msg, body []byte) (step, bool) {
 	}
 	c.track.ready()
 	c.ends.rest()
+	c.tried = false
 	if c.track.state() == idle {
 		if c.wishOpen && c.status == 'I' {
 			c.wish, c.wishOpen = c.readOnly == on, false

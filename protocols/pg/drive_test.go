@@ -159,7 +159,7 @@ func (d *driver) turnServer() {
 				return
 			}
 		case admit:
-			if d.c.token.IsZero() {
+			if !d.c.asks(nil) {
 				d.down = append(d.down, d.c.notBound(nil)...)
 			} else if r := d.decide(); r != nil {
 				d.down = append(d.down, d.c.notBound(r)...)

@@ -152,7 +152,7 @@ func join(a, b string) string {
 // sqlState is the SQLSTATE of a refusal.
 func sqlState(r guard.Reason) string {
 	switch r {
-	case guard.NoCredential:
+	case guard.NoCredential, guard.NotElected:
 		return "25006" // read_only_sql_transaction
 	case guard.Stale:
 		return "FP001"
@@ -216,7 +216,7 @@ func refusalReport(severity string, r *guard.Refusal) report {
 // detail says what a refusal of this reason means, where nothing more is known.
 func detail(r guard.Reason) string {
 	switch r {
-	case guard.NoCredential:
+	case guard.NoCredential, guard.NotElected:
 		return "The session may only read."
 	case guard.InvalidCredential:
 		return "An election id or a token has another form."

@@ -52,6 +52,10 @@ type Config struct {
 	// DefaultElection is the election of a client that names none; empty means that
 	// it must name one.
 	DefaultElection string
+	// Lead is the proxy's own leadership (a sidecar listener): sessions that present no
+	// credential are bound to its term while it leads. Nil means none. Where clients name no
+	// election, DefaultElection must be its.
+	Lead protocols.Leadership
 	// AllowPreparedTransactions lets bound sessions PREPARE TRANSACTION. A prepared
 	// transaction outlives its session: a stale leader can commit it.
 	AllowPreparedTransactions bool

@@ -45,7 +45,8 @@ type session struct {
 	done      chan struct{} // closed when the server's side is over
 	bindings  []pgfence.Bound
 	serverEOF bool
-	leave     func() // forgets where the session's cancel requests go
+	ledAgain  time.Time // when a sidecar's credential may be asked for again; the client's pump's
+	leave     func()    // forgets where the session's cancel requests go
 }
 
 func newSession(srv *Server, client net.Conn, upstream stream, start *startup) *session {
@@ -60,6 +61,7 @@ func newSession(srv *Server, client net.Conn, upstream stream, start *startup) *
 			sql: cfg.SQL, nonce: markerPrefix + hex.EncodeToString(nonce[:]) + "_", maxInspect: cfg.MaxInspect,
 			allowPrepared: cfg.AllowPreparedTransactions, replication: start.replication, election: cfg.DefaultElection,
 			elections:   func(id string) bool { return len(cfg.Elections) == 0 || slices.Contains(cfg.Elections, id) },
+			lead:        cfg.Lead,
 			wishAtStart: start.readOnly, wish: start.readOnly,
 			channels: channelsOf(certOf(client), certOf(upstream), cfg.Verifiers != nil), newNonce: newNonce,
 		},

@@ -20,6 +20,7 @@ var update = flag.Bool("update", false, "rewrite the transcripts under testdata"
 //	>  a message of the client's
 //	<  a message of the server's; $MARK is the last marker that went upstream
 //	!  what the guard answers next (ok, stale), or an event: lost, shutdown
+//	!  leads and follows are what becomes of a sidecar listener
 //
 // and after each of them stands what the core then sent, upstream (^) and to the client (v).
 func TestTranscripts(t *testing.T) {
@@ -118,6 +119,9 @@ func (s script) play(t *testing.T, piece int, joined bool) (string, *driver) {
 			if strings.Contains(l, "token") {
 				d.c.token, _ = election.ParseToken(testToken)
 			}
+			if strings.Contains(l, "sidecar") {
+				d.c.lead = &fakeLead{}
+			}
 			if strings.Contains(l, "readonly") {
 				d.c.wish, d.c.wishAtStart = true, true
 			}
@@ -131,6 +135,8 @@ func (s script) play(t *testing.T, piece int, joined bool) (string, *driver) {
 				d.c.lost(&guard.Refusal{Reason: guard.Stale, Election: "orders", Held: 7, Rules: 9, Leader: "w2"})
 				d.turnServer()
 				d.turnClient()
+			case "leads", "follows":
+				d.c.lead.(*fakeLead).leads = word == "leads"
 			case "shutdown":
 				d.c.shutdown()
 				d.turnServer()
