@@ -109,6 +109,9 @@ func (c *core) strip(args []string, i int) {
 // present sends AUTH or HELLO, and follows what it answers where answers come.
 func (c *core) present(cmd []byte, f flow) {
 	conn := &c.conn
+	if f.cred != nil {
+		c.lead = nil // it has its own
+	}
 	if !conn.replyOff && !conn.skipNext && !conn.monitor {
 		c.authenticate(cmd, f)
 		return
@@ -130,12 +133,15 @@ func (c *core) present(cmd []byte, f flow) {
 // bind of its own, after RESET's reply.
 func (c *core) resets() bool {
 	cred := c.again
-	if cred == nil {
+	if cred == nil && c.lead == nil {
 		cred = c.retry
 	}
 	if c.bound != nil {
-		cred = &c.bound.credential
-		c.unbind(&guard.Refusal{Reason: guard.NoCredential, Election: cred.election})
+		held := c.bound.credential
+		c.unbind(&guard.Refusal{Reason: guard.NoCredential, Election: held.election})
+		if !held.lead {
+			cred = &held
+		}
 	}
 	c.again, c.named = nil, false
 	c.anew++

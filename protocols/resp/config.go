@@ -63,6 +63,9 @@ type Config struct {
 	// Elections are served besides Election: names, or prefixes that end with *. Both
 	// empty serves every election.
 	Elections []string
+	// Lead is the proxy's own leadership (a sidecar listener): sessions that present no
+	// credential are bound to its term while it leads. Nil means none. Election must be its.
+	Lead protocols.Leadership
 	// OpenPublish lets readers publish messages (PUBLISH, SPUBLISH). Takeovers do not end
 	// that; scripts of readers still cannot publish.
 	OpenPublish bool

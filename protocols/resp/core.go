@@ -3,6 +3,7 @@ package resp
 import (
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/protocols"
 )
 
 // A core is one session's protocol: bytes from either side go in, bytes for either
@@ -46,6 +47,8 @@ type core struct {
 	early   bool           // it will when the node is known as a primary
 	retried bool           // it was tried for the command under way
 
+	lead protocols.Leadership // what to bind with by itself; nil: nothing, or the client has its own
+
 	notBound *guard.Refusal // why a bind failed, for the log: the shell takes it out
 
 	bindErr *guard.Refusal // why the last FENCE BIND failed; nil: it did not
@@ -72,9 +75,10 @@ type coreConfig struct {
 	publish   bool   // readers may publish
 	localAddr string // of our end of the connection upstream, as CLIENT INFO shows it
 	commands  commandTable
-	cluster   clusterMap      // nil: the server is no node of a cluster
-	maybe     bool            // it may be one all the same
-	owns      map[string]bool // own commands that the shell answers, by name
+	cluster   clusterMap           // nil: the server is no node of a cluster
+	maybe     bool                 // it may be one all the same
+	owns      map[string]bool      // own commands that the shell answers, by name
+	lead      protocols.Leadership // nil: the listener does not campaign
 }
 
 // A commandTable knows the server's commands by lower-case name.
@@ -140,7 +144,7 @@ const (
 )
 
 func newCore(cfg coreConfig) *core {
-	c := &core{cfg: cfg}
+	c := &core{cfg: cfg, lead: cfg.lead}
 	c.conn.proto = 2
 	c.cmd.reset()
 	c.refusal = &guard.Refusal{Reason: guard.NoCredential, Election: cfg.election}
@@ -207,4 +211,5 @@ type credential struct {
 	election string
 	token    election.Token
 	refusal  *guard.Refusal // it cannot be asked for at all
+	lead     bool           // it is the listener's own
 }

@@ -49,6 +49,7 @@ func (c *core) fenceBind(electionID, token string) {
 	case conn.monitor:
 		c.substitute(codeMonitor, fenceCommand)
 	default:
+		c.lead = nil // it has its own
 		c.flow = flow{own: true}
 		c.bind(c.credential(electionID, token))
 	}
@@ -62,7 +63,7 @@ func (c *core) fenceUnbind() {
 		c.substitute(codeInMulti, fenceCommand)
 		return
 	}
-	c.again = nil
+	c.again, c.lead = nil, nil
 	c.noRetry()
 	c.unbind(&guard.Refusal{Reason: guard.NoCredential, Election: c.cfg.election})
 	c.conn.skipNext = false
@@ -76,7 +77,7 @@ func (c *core) fenceUnbind() {
 
 // status is the reply to FENCE STATUS: pairs of names and values, a map in RESP3.
 func (c *core) status() string {
-	r := c.refusal
+	r := c.why()
 	state, electionID, owner, reason, number, rules := "reader", r.Election, "", "", r.Held, r.Rules
 	switch {
 	case c.bound != nil:

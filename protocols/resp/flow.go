@@ -186,7 +186,7 @@ func (c *core) admitted(b *binding, refusal *guard.Refusal) {
 		return
 	}
 	if refusal != nil {
-		if maySoon(refusal) && (!c.flow.own || c.cfg.cluster != nil) {
+		if maySoon(refusal) && !c.flow.cred.lead && (!c.flow.own || c.cfg.cluster != nil) {
 			// Few libraries connect again after an error: without this the session would
 			// stay a reader for ever.
 			c.retry = c.flow.cred

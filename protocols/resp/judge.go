@@ -71,6 +71,9 @@ func (c *core) command(raw []byte, s *scanner) bool {
 		return true
 	}
 	code := c.verdict(cmd)
+	if c.lead != nil && c.follow(cmd, code) {
+		return false
+	}
 	if c.retry != nil && cmd != nil {
 		// Inside MULTI it would be too late to bind.
 		if (code == codeWrite || cmd.verb == verbMulti) && c.bindsNow() {

@@ -14,7 +14,7 @@ import (
 func (c *core) look(reply []byte) {
 	f := &c.flow
 	if r := c.unfit(reply); r != nil {
-		if r.Reason == guard.NoCredential && !f.own {
+		if r.Reason == guard.NoCredential && !f.own && !f.cred.lead {
 			c.again = f.cred
 		}
 		c.fail(r)

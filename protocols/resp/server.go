@@ -112,6 +112,7 @@ func (s *Server) session(ctx context.Context, client net.Conn) {
 		commands:  table,
 		maybe:     table.cluster != single,
 		owns:      s.owns,
+		lead:      s.c.Lead,
 	}
 	if at.node != nil {
 		cfg.cluster = neighbourhood{at.node, at.node.cluster.host(client)}

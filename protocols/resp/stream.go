@@ -223,6 +223,9 @@ func (c *core) judgeLong(arg []byte) bool {
 	if code == codeNone {
 		code = c.verdict(cmd)
 	}
+	if c.lead != nil && !s.begun && code != codeNoName && c.follow(cmd, code) {
+		return false
+	}
 	if code == codeWrite && c.retry != nil && cmd != nil && !s.begun {
 		if c.bindsNow() {
 			return false

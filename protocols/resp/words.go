@@ -86,13 +86,13 @@ func (c *core) words(what code, command string) string {
 	name := strings.ToUpper(strings.ReplaceAll(command, "|", " "))
 	switch what {
 	case codeWrite:
-		return errorLine(refusalWord(c.refusal), refusalText(c.refusal)+" Refused: "+name+"."+instead(command))
+		return errorLine(refusalWord(c.why()), refusalText(c.why())+" Refused: "+name+"."+instead(command))
 	case codeUnknown:
-		return errorLine(wordFenced, "refused: the server does not know this command, so it counts as a write, and this session may not write: "+refusalText(c.refusal))
+		return errorLine(wordFenced, "refused: the server does not know this command, so it counts as a write, and this session may not write: "+refusalText(c.why()))
 	case codeNoName:
 		return errorLine(wordErr, "unknown command: its name, or its subcommand's, is longer than "+strconv.Itoa(maxName)+" bytes or has a NUL in it.")
 	case codeLeader:
-		return errorLine(wordFenced, name+" is for bound sessions: "+refusalText(c.refusal))
+		return errorLine(wordFenced, name+" is for bound sessions: "+refusalText(c.why()))
 	case codeNotAllowed:
 		return errorLine(wordNoPerm, name+" is not allowed through fenceproxy, leader or not. Send it to the server itself.")
 	case codeFenceKey:
