@@ -50,7 +50,7 @@ type SQLVerdict struct {
 	Resets bool
 	// SetsReadOnly says that the text itself sets default_transaction_read_only.
 	SetsReadOnly bool
-	// AsksReadOnly says that the text itself sets it to on.
+	// AsksReadOnly says that a SET of it, for the session, sets it to on.
 	AsksReadOnly bool
 	// EndsTransaction says that the text holds COMMIT or ROLLBACK without AND CHAIN.
 	EndsTransaction bool

@@ -45,6 +45,9 @@ func (j *judgement) set(s *pg_query.VariableSetStmt) {
 		}
 	case pg_query.VariableSetKind_VAR_SET_VALUE:
 		value, _ := constant(s.GetArgs())
+		if name == "default_transaction_read_only" && !s.GetIsLocal() && isTrue(value) {
+			j.v.AsksReadOnly = true
+		}
 		j.assign(name, value)
 	case pg_query.VariableSetKind_VAR_RESET, pg_query.VariableSetKind_VAR_SET_DEFAULT:
 		switch name {
@@ -69,7 +72,6 @@ func (j *judgement) assign(name, value string) {
 	switch name {
 	case "default_transaction_read_only":
 		j.v.SetsReadOnly = true
-		j.v.AsksReadOnly = j.v.AsksReadOnly || isTrue(value)
 		if !isTrue(value) {
 			j.refuse(SQLLeavesReadOnly, name)
 		}

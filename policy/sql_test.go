@@ -139,13 +139,15 @@ func TestSQLFence(t *testing.T) {
 func TestSQLEffects(t *testing.T) {
 	s := NewSQL(0)
 	for text, want := range map[string]SQLVerdict{
-		"DISCARD ALL":                            {Resets: true},
-		"RESET ALL":                              {Resets: true},
-		"RESET default_transaction_read_only":    {Resets: true},
-		"SET default_transaction_read_only = on": {SetsReadOnly: true},
-		"SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY":         {SetsReadOnly: true},
-		"SELECT set_config('default_transaction_read_only','on',true)": {SetsReadOnly: true},
-		"PREPARE TRANSACTION 'x'":                                      {Prepares2PC: true, Reason: SQLWrite, What: "prepare_transaction"},
+		"DISCARD ALL":                                          {Resets: true},
+		"RESET ALL":                                            {Resets: true},
+		"RESET default_transaction_read_only":                  {Resets: true},
+		"SET default_transaction_read_only = on":               {SetsReadOnly: true, AsksReadOnly: true},
+		"SET LOCAL default_transaction_read_only = on":         {SetsReadOnly: true},
+		"SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY": {SetsReadOnly: true, AsksReadOnly: true},
+		"SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE": {SetsReadOnly: true},
+		"SELECT set_config('default_transaction_read_only','on',true)":            {SetsReadOnly: true},
+		"PREPARE TRANSACTION 'x'": {Prepares2PC: true, Reason: SQLWrite, What: "prepare_transaction"},
 	} {
 		if v := s.Inspect([]byte(text)); fmt.Sprint(v) != fmt.Sprint(want) {
 			t.Errorf("%s\n\t%+v, want %+v", text, v, want)
