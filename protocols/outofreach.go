@@ -14,6 +14,18 @@ import (
 type OutOfReach struct {
 	since  time.Time // nothing that was sent was confirmed since
 	looked time.Time
+	was    traffic
+}
+
+// traffic is how far a connection's two ends have come, as the kernel counts.
+type traffic struct {
+	waits     bool   // something is on its way to the peer
+	sent      uint32 // segments with data, sent again or not
+	confirmed uint64 // bytes
+	// acks are the segments that came without data: they answer what the peer has already,
+	// or has no room for. A peer that is cut off sends none, but what it goes on sending again
+	// still comes.
+	acks uint32
 }
 
 // Look reports whether nothing was confirmed for so long that keepalive would have given up.
@@ -24,8 +36,13 @@ func (o *OutOfReach) Look(c net.Conn, k net.KeepAliveConfig, now time.Time) bool
 		return false
 	}
 	o.looked = now
-	waits, confirmed := unanswered(c)
-	if !waits || o.since.IsZero() || confirmed < now.Sub(o.since) {
+	t := trafficOf(c)
+	was := o.was
+	switch {
+	case !t.waits, o.since.IsZero(), t.confirmed != was.confirmed, t.acks != was.acks:
+		o.was = t
+		fallthrough
+	case t.sent == was.sent: // nothing since the last confirmation
 		o.since = now
 		return false
 	}

@@ -3,30 +3,31 @@ package protocols
 import (
 	"net"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// unanswered says whether a TCP connection waits for its peer to confirm what it sent, and
-// how long ago the peer last confirmed anything. A peer that is there and takes nothing
-// confirms that each time it is asked whether it will: then nothing is unanswered, though
-// something is on its way.
-func unanswered(c net.Conn) (waits bool, confirmed time.Duration) {
+// trafficOf is that of a TCP connection; of another it is none. A peer that is there and takes
+// nothing answers each time that it is asked whether it will.
+func trafficOf(c net.Conn) traffic {
 	s, ok := socket(c).(syscall.Conn)
 	if !ok {
-		return false, 0
+		return traffic{}
 	}
 	raw, err := s.SyscallConn()
 	if err != nil {
-		return false, 0
+		return traffic{}
 	}
 	var info *unix.TCPInfo
 	if cerr := raw.Control(func(fd uintptr) {
 		info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
 	}); cerr != nil || err != nil {
-		return false, 0
+		return traffic{}
 	}
-	waits = info.Unacked > 0 && info.Last_data_sent < info.Last_ack_recv || info.Probes > 1
-	return waits, time.Duration(info.Last_ack_recv) * time.Millisecond
+	return traffic{
+		// A kernel that does not count segments (before Linux 4.6) finds out nobody.
+		waits: (info.Unacked > 0 || info.Probes > 1) && info.Segs_in > 0,
+		// A probe of a closed window carries no data.
+		sent: info.Data_segs_out + uint32(info.Probes), confirmed: info.Bytes_acked, acks: info.Segs_in - info.Data_segs_in,
+	}
 }

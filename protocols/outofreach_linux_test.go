@@ -54,6 +54,22 @@ func TestOutOfReach(t *testing.T) {
 	}
 }
 
+// A peer that is cut off goes on sending what nobody confirms to it. That confirms nothing
+// either.
+func TestOutOfReachAndTalking(t *testing.T) {
+	const after = 600 * time.Millisecond
+	a, b := tcpPair(t)
+	testenv.Deafen(t, b)
+	for _, c := range []net.Conn{a, b} {
+		if _, err := c.Write([]byte("something")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if up, took := looks(t, a, after, 3*after); !up || took < after {
+		t.Errorf("given up: %v, after %v", up, took)
+	}
+}
+
 // A peer that is there is not given up: at rest, after a while at rest, or while it does
 // not read and its window is closed.
 func TestWithinReach(t *testing.T) {

@@ -2,9 +2,6 @@
 
 package protocols
 
-import (
-	"net"
-	"time"
-)
+import "net"
 
-func unanswered(net.Conn) (waits bool, confirmed time.Duration) { return false, 0 }
+func trafficOf(net.Conn) traffic { return traffic{} }
