@@ -82,11 +82,13 @@ func work(ctx context.Context, term election.Term) error {
 	unbroken := context.WithoutCancel(ctx)
 	defer func() { _ = conn.Close(unbroken) }()
 	for order := 1; ctx.Err() == nil; order++ {
-		fmt.Println(term.Owner, "begins order", order)
 		err := pgx.BeginFunc(unbroken, conn, func(tx pgx.Tx) error {
-			_, err := tx.Exec(unbroken, "INSERT INTO journal (worker) VALUES ($1)", term.Owner)
+			if _, err := tx.Exec(unbroken, "INSERT INTO journal (worker) VALUES ($1)", term.Owner); err != nil {
+				return err
+			}
+			fmt.Println(term.Owner, "begins order", order)
 			pause(unbroken, time.Second/2) // an order takes a moment
-			return err
+			return nil
 		})
 		if err != nil {
 			return err

@@ -29,7 +29,7 @@ func TestGo(t *testing.T) {
 		},
 		refused: "failed: FATAL: stale leader refused",
 	}.run(t)
-	inOrder(t, s.journal(t, ctx))
+	inOrder(t, s.journal(t, ctx), "aba")
 	vacant(t, ctx, elections, "orders")
 }
 
@@ -49,6 +49,6 @@ func TestShell(t *testing.T) {
 		refused: "ERROR:  stale leader refused",
 		early:   true,
 	}.run(t)
-	inOrder(t, s.journal(t, ctx))
+	inOrder(t, s.journal(t, ctx), "aba")
 	vacant(t, ctx, elections, "nightly")
 }

@@ -35,6 +35,7 @@ type stage struct {
 	database  string // of its own, with the examples' schema
 	addresses *strings.Replacer
 	seen      map[string]string // addresses in the example, and here
+	proxies   []*testenv.Proxy
 }
 
 // installed has the fence and the role of the examples in the package's one Postgres.
@@ -44,22 +45,31 @@ var installed sync.Mutex
 // the example's configurations.
 func newStage(t *testing.T, ctx context.Context, name string, configs ...string) *stage {
 	t.Helper()
+	return newStageIn(t, ctx, name, name, configs...)
+}
+
+// newStageIn is a stage with a database of that name.
+func newStageIn(t *testing.T, ctx context.Context, name, database string, configs ...string) *stage {
+	t.Helper()
 	dir, err := filepath.Abs(filepath.Join("..", "..", "examples", name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	pg := testenv.SharedPostgres(t)
-	s := &stage{dir: dir, database: name, seen: map[string]string{
+	s := &stage{dir: dir, database: database, seen: map[string]string{
 		"127.0.0.1:5432": pg.Addr,
-		"127.0.0.1:6379": testenv.SharedRedis(t).Addr,
 	}}
 	s.readme = s.read(t, "README.md")
+	s.look(t)
 	s.prepare(t, ctx, pg)
 
 	texts := make([]string, len(configs))
 	first := make([]string, len(configs))
 	for i, c := range configs {
-		texts[i] = s.read(t, c)
+		texts[i] = strings.ReplaceAll(s.read(t, c), "ttl: 15s", "ttl: "+lease)
+		if _, ok := s.seen[redisAddr]; !ok && strings.Contains(texts[i], redisAddr) {
+			s.seen[redisAddr] = testenv.Redis(t).Addr
+		}
 		for _, m := range listening.FindAllStringSubmatch(texts[i], -1) {
 			port, err := servers.FreePort()
 			if err != nil {
@@ -77,13 +87,29 @@ func newStage(t *testing.T, ctx context.Context, name string, configs ...string)
 	}
 	s.addresses = strings.NewReplacer(pairs...)
 	for i, text := range texts {
-		testenv.StartProxyOf(t, first[i], s.addresses.Replace(text))
+		s.proxies = append(s.proxies, testenv.StartProxyOf(t, first[i], s.addresses.Replace(text)))
 	}
 	return s
 }
 
+const redisAddr = "127.0.0.1:6379"
+
 // listening finds the addresses that a configuration listens at.
 var listening = regexp.MustCompile(`listen: (127\.0\.0\.1:\d+)`)
+
+// look has go test notice when a file of the example changes.
+func (s *stage) look(t *testing.T) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(s.dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if _, err := os.Stat(f); err != nil {
+			t.Error(err)
+		}
+	}
+}
 
 // read returns a file of the example.
 func (s *stage) read(t *testing.T, file string) string {

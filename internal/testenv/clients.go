@@ -74,7 +74,7 @@ func Python(t testing.TB, ctx context.Context, modules ...string) string {
 }
 
 // NodeModules returns the directory that .ci/deps put the modules of a lock in: that of
-// the package's testdata/<name>/package-lock.json.
+// testdata/<name>/package-lock.json, where name may lead to another package's.
 func NodeModules(t testing.TB, name string) string {
 	t.Helper()
 	lock, err := os.ReadFile(Testdata(t, name+"/package-lock.json"))
@@ -87,7 +87,7 @@ func NodeModules(t testing.TB, name string) string {
 		caches = append(caches, cache)
 	}
 	for _, cache := range caches {
-		dir := filepath.Join(cache, "fenceproxy", name+"-"+hex.EncodeToString(sum[:6]), "node_modules")
+		dir := filepath.Join(cache, "fenceproxy", filepath.Base(name)+"-"+hex.EncodeToString(sum[:6]), "node_modules")
 		if _, err := os.Stat(dir); err == nil {
 			return dir
 		}
