@@ -121,7 +121,7 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 		}
 	case config.Redis, config.Valkey:
 		c := respConfig(cfg, l, down, up)
-		c.Log = p.log
+		c.Log, c.Own = p.log, electionCommands(l, b, p.log)
 		if l.Group == config.Cluster {
 			p.wire, err = p.cluster(ctx, c, up, newGuard)
 		} else {

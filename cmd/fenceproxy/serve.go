@@ -51,6 +51,7 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	defer adm.close()
+	adm.elections(backend)
 	gates, err := openGates(cfg, backend, adm, log)
 	if err != nil {
 		return err

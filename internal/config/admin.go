@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
-	"strings"
 
 	"github.com/fenceproxy/fenceproxy/protocols"
 	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
@@ -25,9 +24,6 @@ type Admin struct {
 	Pos Pos
 }
 
-// minAdminToken is the shortest token that is taken, in bytes: it must not be guessed.
-const minAdminToken = 16
-
 // admin reads the admin listener.
 func (r *reader) admin(f *field, a *Admin) {
 	if f == nil {
@@ -39,19 +35,7 @@ func (r *reader) admin(f *field, a *Admin) {
 		a.Pos = f.pos
 		a.Listen = f.addressOrSocket(true, Redis)
 	}
-	if o.left["token"] != nil || o.left["token_file"] != nil {
-		s, from := o.secret("token", "")
-		switch {
-		case from == nil || s == "":
-		case len(s) < minAdminToken:
-			from.mistake("is shorter than %d characters: make one with: openssl rand -hex 32", minAdminToken)
-		case strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }):
-			from.mistake("must be printable ASCII without spaces, as a header takes it")
-		}
-		a.Token = NewSecret(s)
-	} else {
-		o.known = append(o.known, "token", "token_file")
-	}
+	a.Token = o.token()
 	if f := o.take("socket_mode"); f != nil {
 		if a.Listen != "" && !isSocket(a.Listen) {
 			f.mistake("is for Unix sockets, and the listener is none")

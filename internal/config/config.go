@@ -123,6 +123,8 @@ type Listener struct {
 	// Nodes are the other servers (host:port) on which a takeover ends connections:
 	// the replicas of a Redis or Valkey. They are asked with Control's user.
 	Nodes []string
+	// ElectionCommands says who may send ELECTION commands (Redis and Valkey only).
+	ElectionCommands ElectionCommands
 	// OpenPublish lets readers publish messages (Redis and Valkey only).
 	OpenPublish bool
 	// PreparedTransactions lets leaders PREPARE TRANSACTION (Postgres only). A prepared

@@ -280,7 +280,7 @@ func TestTheExampleLoads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := Parse(file, text, env(map[string]string{"REDIS_PASSWORD": "p", "FENCE_PASSWORD": "p", "FENCEPROXY_ADMIN_TOKEN": "0123456789abcdef"}))
+	c, err := Parse(file, text, env(map[string]string{"REDIS_PASSWORD": "p", "FENCE_PASSWORD": "p", "FENCEPROXY_ADMIN_TOKEN": "0123456789abcdef", "FENCEPROXY_ELECTION_TOKEN": "0123456789abcdef"}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -164,21 +163,8 @@ func (r *reader) proxyProtocol(o *object, l *Listener) {
 		return
 	}
 	for _, item := range trusted.list() {
-		s, ok := item.text()
-		if !ok {
-			continue
-		}
-		p, err := netip.ParsePrefix(s)
-		if a, aerr := netip.ParseAddr(s); err != nil && aerr == nil {
-			p, err = netip.PrefixFrom(a, a.BitLen()), nil
-		}
-		switch {
-		case err != nil:
-			item.mistake("%q is not a network such as 10.0.0.0/8, nor an address", s)
-		case p != p.Masked():
-			item.mistake("%s has bits beyond its length: did you mean %s?", s, p.Masked())
-		case l.ProxyProtocol != nil:
-			l.ProxyProtocol.Trusted = append(l.ProxyProtocol.Trusted, p)
+		if p := item.network(); l.ProxyProtocol != nil {
+			l.ProxyProtocol.Trusted = append(l.ProxyProtocol.Trusted, p...)
 		}
 	}
 }

@@ -9,15 +9,19 @@ import (
 	"strings"
 )
 
-// A Secret is a URL that may hold a password. Whatever prints, logs or marshals it
-// writes it without: Reveal is the only way to its text.
+// A Secret is a URL that may hold a password, or a token. Whatever prints, logs or marshals
+// it writes it without: Reveal is the only way to its text.
 type Secret struct {
 	// reveal is a function so that no printing by reflection reaches the text.
 	reveal func() string
+	token  bool
 }
 
 // NewSecret makes a Secret of a URL.
-func NewSecret(s string) Secret { return Secret{func() string { return s }} }
+func NewSecret(s string) Secret { return Secret{reveal: func() string { return s }} }
+
+// NewToken makes a Secret of a text of which nothing may be shown.
+func NewToken(s string) Secret { return Secret{reveal: func() string { return s }, token: true} }
 
 // Reveal returns the text with its password.
 func (s Secret) Reveal() string {
@@ -32,6 +36,9 @@ func (s Secret) IsZero() bool { return s.Reveal() == "" }
 
 // String is the URL with its passwords replaced.
 func (s Secret) String() string {
+	if s.token {
+		return "[token]"
+	}
 	u, err := url.Parse(s.Reveal())
 	if err != nil {
 		return "[unreadable URL]"
