@@ -179,9 +179,9 @@ func (s *SQL) Targets(text []byte) *SQLTargets {
 	tree, why := s.parse(text)
 	if tree == nil {
 		if why.Reason == SQLTooComplex {
-			return untold("a text that is too long or too deeply nested to be parsed")
+			return untold("a text that is too long or too deeply nested to be parsed", "too_complex")
 		}
-		return untold("a text that cannot be parsed")
+		return untold("a text that cannot be parsed", unparsed)
 	}
 	t := targetsOf(tree)
 	if !containsFold(text, "fence") { // it may hold a token
@@ -191,13 +191,18 @@ func (s *SQL) Targets(text []byte) *SQLTargets {
 }
 
 // untold are the targets of a text that may do anything.
-func untold(what string) *SQLTargets {
-	return &SQLTargets{Writes: []SQLName{{Target: Target{Kind: Unknown, What: what}}}, TouchesPath: true, Rewinds: true, Beyond: "unparsed"}
+func untold(what, beyond string) *SQLTargets {
+	return &SQLTargets{Writes: []SQLName{{Target: Target{Kind: Unknown, What: what}}}, TouchesPath: true, Rewinds: true, Beyond: beyond}
 }
+
+const unparsed = "unparsed"
+
+// Unparsed says whether the text could not be parsed.
+func (t *SQLTargets) Unparsed() bool { return t.Beyond == unparsed }
 
 // UnreadableSQL are the targets of a text that the server may read in another way than the
 // parser.
-func UnreadableSQL() *SQLTargets { return untold("a text that cannot be read reliably") }
+func UnreadableSQL() *SQLTargets { return untold("a text that cannot be read reliably", "unreadable") }
 
 // names reports whether a rule matches the name itself.
 func (r *Rules) names(t Target) bool {

@@ -69,7 +69,9 @@ func (c *targeting) statement(n *pg_query.Node) {
 			c.t.DeallocatesAll = true
 			c.touch()
 		}
-	case *pg_query.Node_VariableShowStmt, *pg_query.Node_FetchStmt, *pg_query.Node_ClosePortalStmt,
+	case *pg_query.Node_FetchStmt:
+		c.touch() // by what the cursor's query calls, which was judged when it was declared
+	case *pg_query.Node_VariableShowStmt, *pg_query.Node_ClosePortalStmt,
 		*pg_query.Node_ListenStmt, *pg_query.Node_UnlistenStmt, *pg_query.Node_ConstraintsSetStmt:
 	default:
 		c.define(n)

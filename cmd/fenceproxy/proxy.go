@@ -94,6 +94,7 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 			Binder:          f,
 			Verifiers:       verifiers(l, f),
 			DefaultElection: l.Election,
+			Rules:           l.Rules,
 
 			AllowPreparedTransactions: l.PreparedTransactions,
 			AllowReplication:          l.Replication,

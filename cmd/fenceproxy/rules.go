@@ -10,7 +10,7 @@ import (
 //
 // INVARIANT: rules that nobody keeps are not taken.
 func rulesAreBuilt(l *config.Listener) error {
-	if l.Rules == nil {
+	if l.Rules == nil || l.Protocol == config.Postgres {
 		return nil
 	}
 	return &exitError{exitUsage, fmt.Errorf("%v: listener %s: rules are not there yet for %s", l.Pos, l.Name, l.Protocol)}

@@ -3,7 +3,9 @@ package pg
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/election"
@@ -14,52 +16,103 @@ import (
 // settle decides, after login and before the client's first message, whether the session
 // may write.
 func (s *session) settle(ctx context.Context) bool {
-	r := s.presented()
+	first, more, r := s.presented()
 	s.mu.Lock()
 	asks := s.core.asks(r)
 	s.mu.Unlock()
 	if asks {
 		r = s.admit(ctx)
-		if r == nil {
-			s.mu.Lock()
-			inject := s.core.bound(s.permit.Term(), s.allowsPrepared())
-			s.mu.Unlock()
-			_, err := s.upstream.Write(inject)
-			return err == nil
+	}
+	var inject []byte
+	if asks && r == nil {
+		inject = s.boundAtStart()
+	}
+	for _, cred := range more {
+		// Each by itself: what is refused takes nothing from the others.
+		if inject == nil && r == nil {
+			break // the first was none
+		}
+		s.mu.Lock()
+		s.core.election, s.core.token = cred.Election, cred.Token
+		s.mu.Unlock()
+		if another := s.admit(ctx); another == nil {
+			inject = s.boundAtStart()
+		} else {
+			s.core.warn(another)
 		}
 	}
+	if inject != nil {
+		if r != nil {
+			s.core.warn(r)
+		}
+		s.mu.Lock()
+		s.core.refusal = nil
+		s.mu.Unlock()
+		_, err := s.upstream.Write(inject)
+		return err == nil
+	}
 	s.mu.Lock()
+	if len(more) > 0 {
+		s.core.election, s.core.token = first.Election, first.Token
+	}
 	b := s.core.notBound(r)
 	s.changed.Broadcast()
 	s.mu.Unlock()
 	return s.say(b)
 }
 
-// presented takes the credential of the start-up packet.
-func (s *session) presented() *guard.Refusal {
+// boundAtStart tells the core of the latest bind.
+func (s *session) boundAtStart() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if id := s.start.election; id != "" {
-		if err := election.CheckID(id); err != nil {
-			return &guard.Refusal{Reason: guard.InvalidCredential, Detail: err.Error()}
+	return s.core.bound(s.lastTerm(), s.allowsPrepared())
+}
+
+// presented takes the credential of the start-up packet; with rules, it may be several.
+func (s *session) presented() (first guard.Credential, more []guard.Credential, r *guard.Refusal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids, tokens := []string{s.start.election}, []string{s.start.token}
+	s.start.token = ""
+	if s.core.ruled != nil {
+		ids, tokens = strings.Split(ids[0], ","), strings.Split(tokens[0], ",")
+		if len(ids) != len(tokens) && tokens[0] != "" || len(ids) > maxTerms {
+			return first, nil, &guard.Refusal{Reason: guard.InvalidCredential,
+				Detail: fmt.Sprintf("fence.election lists %d elections and fence.token %d tokens: they belong together one by one, at most %d", len(ids), len(tokens), maxTerms)}
 		}
-		s.core.election = id
 	}
-	if s.start.token == "" {
-		return nil
+	for i, id := range ids {
+		if id == "" && len(ids) == 1 {
+			id = s.core.election
+		} else if err := election.CheckID(id); err != nil {
+			return first, nil, &guard.Refusal{Reason: guard.InvalidCredential, Detail: err.Error()}
+		}
+		cred := guard.Credential{Election: id}
+		if i > 0 {
+			more = append(more, cred)
+			continue
+		}
+		first, s.core.election = cred, id
+	}
+	if tokens[0] == "" && len(tokens) == 1 {
+		return first, nil, nil
 	}
 	if s.core.replication {
-		s.start.token = ""
-		return &guard.Refusal{Reason: guard.NotAllowed, Election: s.core.election, Detail: "a replication connection reads, and is never bound"}
+		return first, nil, &guard.Refusal{Reason: guard.NotAllowed, Election: s.core.election, Detail: "a replication connection reads, and is never bound"}
 	}
-	t, err := election.ParseToken(s.start.token)
-	s.start.token = ""
-	if err != nil {
-		return &guard.Refusal{Reason: guard.InvalidCredential, Election: s.core.election, Detail: err.Error()}
+	for i, text := range tokens {
+		t, err := election.ParseToken(text)
+		if err != nil {
+			return first, nil, &guard.Refusal{Reason: guard.InvalidCredential, Election: s.core.election, Detail: err.Error()}
+		}
+		if i > 0 {
+			more[i-1].Token = t
+			continue
+		}
+		first.Token, s.core.token = t, t
 	}
-	s.core.token = t
-	_, r := s.core.credential()
-	return r
+	_, r = s.core.credential()
+	return first, more, r
 }
 
 // admitLater settles a credential that SET fence.… completed, or a sidecar's.
@@ -76,9 +129,12 @@ func (s *session) admitLater(ctx context.Context) {
 	if r != nil || soon {
 		s.core.notBound(r)
 	} else {
-		s.core.bound(s.permit.Term(), s.allowsPrepared())
+		s.core.bound(s.lastTerm(), s.allowsPrepared())
 	}
 }
+
+// lastTerm is that of the latest bind.
+func (s *session) lastTerm() guard.Term { return s.permits[len(s.permits)-1].Term() }
 
 func (s *session) allowsPrepared() bool {
 	return len(s.bindings) > 0 && s.bindings[len(s.bindings)-1].PreparedTransactions
@@ -142,7 +198,7 @@ func (s *session) admit(ctx context.Context) *guard.Refusal {
 		if b.Proof != "" {
 			s.core.proofs = append(s.core.proofs, b.Proof)
 		}
-		s.permit = p
+		s.permits = append(s.permits, p)
 		s.mu.Unlock()
 		s.wg.Go(func() {
 			select {
@@ -178,24 +234,28 @@ func (s *session) refused(err error, c guard.Credential) *guard.Refusal {
 func (s *session) whySevered(ctx context.Context) *guard.Refusal {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	p := s.permit
-	t := p.Term()
-	if !p.Live() {
-		return refusalOf(p.Err(), t)
+	s.mu.Lock()
+	permits := s.permits
+	s.mu.Unlock()
+	if p := ended(permits); p != nil {
+		return refusalOf(p.Err(), p.Term())
 	}
-	rec, err := s.cfg.Binder.Read(ctx, t.Election)
-	switch {
-	case err == nil && rec.Highest > t.Number:
-		r := &guard.Refusal{Reason: guard.Stale, Election: t.Election, Held: t.Number, Rules: rec.Highest}
-		s.log.Info("session severed", "election", r.Election, "number", r.Held, "rules", r.Rules)
-		return r
-	case err == nil:
-		return nil
+	for _, p := range permits {
+		t := p.Term()
+		rec, err := s.cfg.Binder.Read(ctx, t.Election)
+		if err == nil && rec.Highest > t.Number {
+			r := &guard.Refusal{Reason: guard.Stale, Election: t.Election, Held: t.Number, Rules: rec.Highest}
+			s.log.Info("session severed", "election", r.Election, "number", r.Held, "rules", r.Rules)
+			return r
+		}
+		if err != nil {
+			select {
+			case <-p.Done():
+				return refusalOf(p.Err(), t)
+			case <-ctx.Done():
+				return nil
+			}
+		}
 	}
-	select {
-	case <-p.Done():
-		return refusalOf(p.Err(), t)
-	case <-ctx.Done():
-		return nil
-	}
+	return nil
 }

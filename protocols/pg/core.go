@@ -2,6 +2,7 @@ package pg
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/fenceproxy/fenceproxy/election"
@@ -27,10 +28,11 @@ import (
 //     server proved itself too.
 type core struct {
 	sql           *policy.SQL
-	nonce         string // begins every marker
-	maxInspect    int    // bytes
-	allowPrepared bool   // PREPARE TRANSACTION by bound sessions
-	replication   bool   // the server takes replication commands too
+	ruled         *ruling // nil without rules
+	nonce         string  // begins every marker
+	maxInspect    int     // bytes
+	allowPrepared bool    // PREPARE TRANSACTION by bound sessions
+	replication   bool    // the server takes replication commands too
 	elections     func(string) bool
 
 	phase phase
@@ -45,9 +47,9 @@ type core struct {
 	unled *guard.Refusal       // why it was
 
 	isBound  bool
-	term     guard.Term
-	prepared bool     // the server allows PREPARE TRANSACTION
-	proofs   []string // of each term that is bound, where there is a key; see injection
+	terms    []guard.Term // of the elections that it is bound to, in the order of the binds
+	prepared bool         // the server allows PREPARE TRANSACTION
+	proofs   []string     // of each term that is bound, where there is a key; see injection
 	refusal  *guard.Refusal
 	wishAtStart,
 	wish, // the client itself wants default_transaction_read_only
@@ -77,6 +79,7 @@ type core struct {
 	died     bool     // the server ended the session because it shuts down, or the like
 	unsafe   bool     // client_encoding hides ASCII, or once did
 	scsOff   bool     // standard_conforming_strings is off, or once was
+	warnings []byte   // for the client, before the first ReadyForQuery
 	held     []byte   // the first ReadyForQuery, or a FATAL that must be explained
 	inject   injection
 
@@ -131,6 +134,7 @@ type injection struct {
 	active bool
 	owed   int // CommandCompletes
 	failed bool
+	asks   bool // for the search_path
 }
 
 // A next says what a shell does after it carried out a step.
@@ -161,6 +165,7 @@ type step struct {
 type judgement struct {
 	text    string
 	verdict policy.SQLVerdict
+	targets *policy.SQLTargets // with rules
 }
 
 // credential returns what the session presents, or why it cannot be used.
@@ -192,7 +197,8 @@ func (c *core) standing() *guard.Refusal {
 // bound reports that the upstream connection is bound to the term, and that the permit
 // was live after that. Only now may anything be written.
 func (c *core) bound(t guard.Term, prepared bool) (inject []byte) {
-	c.isBound, c.term, c.prepared, c.refusal = true, t, prepared, nil
+	c.isBound, c.prepared, c.refusal = true, c.prepared || prepared, nil
+	c.terms = append(c.terms, t)
 	if c.phase == settling {
 		return c.injection()
 	}
@@ -219,20 +225,36 @@ func (c *core) notBound(r *guard.Refusal) (toClient []byte) {
 
 // release lets the client go on after login.
 func (c *core) release(r *guard.Refusal) []byte {
-	var b []byte
+	b := c.warnings
 	if r != nil {
 		w := refusalReport("WARNING", r)
 		w.message += "; this session may only read"
 		b = w.append(b)
 	}
-	c.phase, c.own = ready, guard.Credential{}
+	c.phase, c.own, c.warnings = ready, guard.Credential{}, nil
 	return append(b, c.held...)
+}
+
+// warn tells the client, after login, of one of several credentials that was refused.
+func (c *core) warn(r *guard.Refusal) {
+	w := refusalReport("WARNING", r)
+	w.message += "; this session may not write what it rules"
+	c.warnings = w.append(c.warnings)
 }
 
 // injection makes the session read-write, unless its client asked for read-only, and
 // tells it what it is.
 func (c *core) injection() []byte {
-	sql := fmt.Sprintf("SET fence.election='%s';SET fence.number='%d';SET fence.status='bound'", quoted(c.term.Election), c.term.Number)
+	var elections, numbers strings.Builder
+	for i := range c.terms {
+		if i > 0 {
+			elections.WriteByte(',')
+			numbers.WriteByte(',')
+		}
+		elections.WriteString(quoted(c.terms[i].Election))
+		numbers.WriteString(strconv.FormatInt(c.terms[i].Number, 10))
+	}
+	sql := fmt.Sprintf("SET fence.election='%s';SET fence.number='%s';SET fence.status='bound'", &elections, &numbers)
 	c.inject = injection{active: true, owed: 3}
 	if len(c.proofs) > 0 {
 		// Tables that have the trigger of pgfence.Protect ask for it.

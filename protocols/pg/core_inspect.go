@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/guard"
@@ -16,6 +17,11 @@ const maxReaderText = 128 << 10
 // inspect decides on a message of size bytes, of which in may hold only some. It reports
 // true when the message goes through as it is; the step is what to do otherwise.
 func (c *core) inspect(typ byte, in []byte, size int) (step, bool) {
+	if c.ruled != nil && typ != 'Q' && typ != 'P' {
+		if s, done := c.ruledMessage(typ, in, size); !done {
+			return s, false
+		}
+	}
 	if c.isBound && typ != 'Q' && typ != 'P' {
 		c.sent(typ)
 		return step{}, true
@@ -59,6 +65,11 @@ func (c *core) inspect(typ byte, in []byte, size int) (step, bool) {
 		return c.settled(typ, name, size)
 	}
 	if c.isBound {
+		if c.ruled != nil {
+			if s, done := c.inspectRuled(typ, body, size); !done {
+				return s, false
+			}
+		}
 		return c.inspectBound(typ, body, size)
 	}
 	name, text, ok := statement(typ, body)
@@ -101,11 +112,22 @@ func (c *core) inspect(typ byte, in []byte, size int) (step, bool) {
 			return c.replace(size, appendQuery(nil, string(own))), false
 		}
 		return c.refuse(typ, name, size, code(v.Reason), v.What)
+	case c.ruled != nil && v.Reason != policy.SQLReads:
+		return c.refuseUnbound(typ, name, text, size, v)
 	case v.Reason != policy.SQLReads:
 		// Invariant 1: nothing that may write goes upstream unbound.
 		return c.refuse(typ, name, size, code(v.Reason), v.What)
 	}
 	c.notesWish(v)
+	if c.ruled != nil {
+		t, ok := c.targetsOf(text)
+		if !ok {
+			return step{next: judge, text: text}, false
+		}
+		if why, ok := c.note(typ, name, t); !ok {
+			return c.refuseRuled(typ, name, size, why)
+		}
+	}
 	if typ == 'P' {
 		c.ends.parsed(name, v.EndsTransaction)
 	}
@@ -157,7 +179,9 @@ func (c *core) verdict(text []byte) (policy.SQLVerdict, bool) {
 }
 
 // inform answers step judge.
-func (c *core) inform(text []byte, v policy.SQLVerdict) { c.judged = judgement{string(text), v} }
+func (c *core) inform(text []byte, v policy.SQLVerdict, t *policy.SQLTargets) {
+	c.judged = judgement{string(text), v, t}
+}
 
 // inspectLong lets a text of a bound session through that is too long to be looked through, but
 // for its beginning.
@@ -172,6 +196,12 @@ func (c *core) inspectLong(typ byte, in []byte, size int) (step, bool) {
 		return c.refuse(typ, nil, size, codeFenceMisused, "")
 	case c.prepared && !c.allowPrepared:
 		return c.refuse(typ, nil, size, codeUninspected, "")
+	}
+	if c.ruled != nil {
+		if why, ok := c.permitsAnything("a text that is too long to be parsed"); !ok {
+			return c.refuseRuled(typ, nil, size, why)
+		}
+		c.ruled.setPath(policy.SearchPath{})
 	}
 	c.letThrough(typ, nil, false)
 	return step{}, true
@@ -282,6 +312,9 @@ func (c *core) fence(typ byte, name []byte, size int, v policy.SQLVerdict) (step
 		return c.acknowledge(typ, name, size, v)
 	}
 	elect, token := c.election, c.token
+	if c.isBound {
+		token = election.Token{} // that of an earlier bind
+	}
 	for _, s := range v.Set {
 		var err error
 		if s.Token {
@@ -290,7 +323,7 @@ func (c *core) fence(typ byte, name []byte, size int, v policy.SQLVerdict) (step
 			elect, err = s.Value, election.CheckID(s.Value)
 		}
 		if err != nil {
-			if !c.isBound {
+			if !c.isBound || c.ruled != nil {
 				c.refusal = &guard.Refusal{Reason: guard.InvalidCredential, Detail: err.Error()}
 				return c.refuse(typ, name, size, codeCredential, "")
 			}
@@ -298,10 +331,14 @@ func (c *core) fence(typ byte, name []byte, size int, v policy.SQLVerdict) (step
 		}
 	}
 	if c.isBound {
-		if elect != c.term.Election || !token.IsZero() && token.Digest() != c.term.Digest {
+		mine := slices.IndexFunc(c.terms, func(t guard.Term) bool { return t.Election == elect })
+		switch {
+		case mine >= 0 && (token.IsZero() || token.Digest() == c.terms[mine].Digest):
+			c.election = elect
+			return c.acknowledge(typ, name, size, v)
+		case mine >= 0 || c.ruled == nil || len(c.terms) == maxTerms:
 			return c.refuse(typ, name, size, codeFenceBound, "")
 		}
-		return c.acknowledge(typ, name, size, v)
 	}
 	before := guard.Credential{Election: c.election, Token: c.token}
 	c.election, c.token = elect, token

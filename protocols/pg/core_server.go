@@ -45,7 +45,7 @@ func (c *core) server(in []byte) step {
 				detail: "Its length is less than that of its own header.", hint: "Connect again; if that does not help, what answers at the upstream address is not PostgreSQL."})
 			continue
 		}
-		if c.looksInto(typ) && n < maxHeld {
+		if c.inject.asks && answersPath(typ) || c.looksInto(typ) && n < maxHeld {
 			size := 1 + n
 			if len(rest) < size {
 				return step{pass: i, next: read, need: size}
@@ -101,6 +101,10 @@ func (c *core) replied(typ byte) {
 // message passes as it is.
 func (c *core) look(typ byte, msg []byte) (step, bool) {
 	body := msg[5:]
+	if c.inject.asks && answersPath(typ) && !fatal(typ, body) {
+		c.answeredPath(typ, body)
+		return step{drop: len(msg), next: again}, false
+	}
 	switch typ {
 	case 'R':
 		return c.authentication(msg, body)
@@ -151,9 +155,8 @@ func (c *core) parameter(body []byte) {
 
 // failure decides on an ErrorResponse.
 func (c *core) failure(msg, body []byte) (step, bool) {
-	severity := field(body, 'V')
 	state := string(field(body, 'C'))
-	if string(severity) == "FATAL" || string(severity) == "PANIC" {
+	if fatal('E', body) {
 		c.died = strings.HasPrefix(state, "57P")
 		if c.isBound && state == "57P01" {
 			c.held = bytes.Clone(msg)
@@ -167,11 +170,20 @@ func (c *core) failure(msg, body []byte) (step, bool) {
 		return step{drop: len(msg), next: again}, false
 	}
 	c.ends.fail()
+	if c.ruled != nil {
+		c.ruled.failed = true
+	}
 	c.track.failed(state == "08P01")
 	if r, ok := c.refusedError(body); ok {
 		return step{drop: len(msg), write: r.append(nil), next: again}, false
 	}
 	return step{}, true
+}
+
+// fatal says whether a message is an error that ends the session.
+func fatal(typ byte, body []byte) bool {
+	severity := field(body, 'V')
+	return typ == 'E' && (string(severity) == "FATAL" || string(severity) == "PANIC")
 }
 
 // atRest decides on a ReadyForQuery.
@@ -189,6 +201,10 @@ func (c *core) atRest(msg, body []byte) (step, bool) {
 		}
 		c.phase = settling
 		return step{drop: len(msg), next: admit}, false
+	case c.inject.asks:
+		c.inject = injection{}
+		c.knowsPath()
+		return step{drop: len(msg), next: again}, false
 	case c.inject.active && (c.inject.owed <= 0 || c.inject.failed):
 		failed := c.inject.failed
 		c.inject = injection{}
@@ -209,7 +225,13 @@ func (c *core) atRest(msg, body []byte) (step, bool) {
 	c.track.ready()
 	c.ends.rest()
 	c.tried = false
+	if c.ruled != nil && c.status == 'I' {
+		c.ruled.endedTransaction()
+	}
 	if c.track.state() == idle {
+		if c.ruled != nil {
+			c.ruled.rest(c.status)
+		}
 		if c.wishOpen && c.status == 'I' {
 			c.wish, c.wishOpen = c.readOnly == on, false
 		}

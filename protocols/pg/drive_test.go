@@ -132,7 +132,7 @@ func (d *driver) turnClient() {
 			return
 		case judge:
 			d.judged++
-			d.c.inform(st.text, d.c.sql.Inspect(st.text))
+			d.c.inform(st.text, d.c.sql.Inspect(st.text), d.c.sql.Targets(st.text))
 		case admit:
 			if r := d.decide(); r != nil {
 				d.c.notBound(r)

@@ -36,7 +36,7 @@ func documented(t *testing.T) map[string]bool {
 func TestReportsAreComplete(t *testing.T) {
 	known := documented(t)
 	c := newDriver().c
-	c.term = testTerm()
+	c.terms = []guard.Term{testTerm()}
 	check := func(what string, r report) {
 		t.Helper()
 		if !known[r.code] || r.message == "" || r.detail == "" || r.hint == "" {

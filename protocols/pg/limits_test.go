@@ -41,7 +41,7 @@ func TestLongTextsAreJudgedByTheShell(t *testing.T) {
 	if st.next != judge || st.pass != 0 || string(st.text) != read {
 		t.Fatalf("%+.40v", st)
 	}
-	d.c.inform(st.text, d.c.sql.Inspect(st.text))
+	d.c.inform(st.text, d.c.sql.Inspect(st.text), nil)
 	if st := d.c.client(appendQuery(nil, write)); st.next != judge || st.pass != 0 {
 		t.Errorf("the verdict on another text counts: %+.40v", st)
 	}

@@ -35,8 +35,9 @@ const (
 	codeTwoWays            // a backslash where a function may have changed what it does
 	codeReplication        // a replication command that writes
 	codeReplicates         // SET fence.… on a replication connection
+	codeRuled              // the rules do not let the session; ruling.why says why
 
-	lastCode = codeReplicates
+	lastCode = codeRuled
 )
 
 // marker is the text that replaces a refused statement: at most 55 bytes, shorter than
@@ -71,10 +72,10 @@ func (c *core) explain(why code, what string) report {
 	words := strings.ToUpper(strings.ReplaceAll(what, "_", " "))
 	switch why {
 	case codePrepare:
-		return notAllowed(c.term.Election, "PREPARE TRANSACTION: a prepared transaction would outlive the session that is fenced, and could be committed by a stale leader",
+		return notAllowed(c.boundTo(), "PREPARE TRANSACTION: a prepared transaction would outlive the session that is fenced, and could be committed by a stale leader",
 			"Commit in one phase; or, where that risk is accepted, set prepared_transactions: allow in the listener's configuration.")
 	case codeUninspected:
-		return notAllowed(c.term.Election, fmt.Sprintf("the statement is longer than %d bytes, so it cannot be searched for PREPARE TRANSACTION, which this server allows", c.maxInspect),
+		return notAllowed(c.boundTo(), fmt.Sprintf("the statement is longer than %d bytes, so it cannot be searched for PREPARE TRANSACTION, which this server allows", c.maxInspect),
 			"Pass long values as parameters, or by COPY.")
 	case codeReplication:
 		return notAllowed("", strings.ToUpper(what)+": a replication connection through this proxy only reads, with temporary slots or those that exist, and to the client",
@@ -94,10 +95,16 @@ func (c *core) explain(why code, what string) report {
 		return own("55000", "SET fence.election and SET fence.token cannot run in the middle of a pipeline",
 			"The server has not answered the messages before it.", "Send Sync and wait for its answer first, or present the credential at connect.")
 	case codeFenceBound:
-		return own("55000", fmt.Sprintf("this session is already bound to election %q with number %d", c.term.Election, c.term.Number),
+		return own("55000", "this session is already bound to "+c.bindings(),
 			"A session stays bound until it ends.", "Open another connection for another credential.")
+	case codeRuled:
+		return c.ruled.why(what)
 	case codeCredential:
 		return refusalReport("ERROR", c.standing())
+	}
+	if c.isBound && c.ruled != nil && policy.SQLReason(why) == policy.SQLUnparsed {
+		r, _ := c.permitsAnything("a text that cannot be parsed")
+		return r
 	}
 	// All others are writes, or count as writes, by a session that may only read.
 	r := *c.standing()
@@ -126,6 +133,23 @@ func (c *core) explain(why code, what string) report {
 		r.Detail = join(r.Detail, "refused: a backslash next to a quote or to a character beyond ASCII, behind another statement without a Sync in between, cannot be parsed reliably")
 	}
 	return refusalReport("ERROR", &r)
+}
+
+// boundTo is the election of the session's first bind, or empty.
+func (c *core) boundTo() string {
+	if len(c.terms) == 0 {
+		return ""
+	}
+	return c.terms[0].Election
+}
+
+// bindings says what the session is bound to.
+func (c *core) bindings() string {
+	var all []string
+	for i := range c.terms {
+		all = append(all, fmt.Sprintf("election %q with number %d", c.terms[i].Election, c.terms[i].Number))
+	}
+	return strings.Join(all, ", ")
 }
 
 // notAllowed says to a client what nobody may do here.

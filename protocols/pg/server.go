@@ -56,6 +56,9 @@ type Config struct {
 	// credential are bound to its term while it leads. Nil means none. Where clients name no
 	// election, DefaultElection must be its.
 	Lead protocols.Leadership
+	// Rules say under which election a session may write what; nil means that any election
+	// is enough to write anything.
+	Rules *policy.Rules
 	// AllowPreparedTransactions lets bound sessions PREPARE TRANSACTION. A prepared
 	// transaction outlives its session: a stale leader can commit it.
 	AllowPreparedTransactions bool

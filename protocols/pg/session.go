@@ -16,6 +16,7 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/guard/pgfence"
+	"github.com/fenceproxy/fenceproxy/policy"
 )
 
 // A session drives a core with two connections. One goroutine, a pump, carries each
@@ -37,8 +38,8 @@ type session struct {
 	mu      sync.Mutex
 	changed sync.Cond // the core moved on, for a client's pump that waits
 	core    core
-	permit  Permit // nil until bound
-	moves   uint64 // counts what the pumps do, for the sweeper
+	permits []Permit // of what it is bound to; only added to
+	moves   uint64   // counts what the pumps do, for the sweeper
 
 	writing   atomic.Bool // the client has not taken all yet
 	wg        sync.WaitGroup
@@ -65,6 +66,9 @@ func newSession(srv *Server, client net.Conn, upstream stream, start *startup) *
 			wishAtStart: start.readOnly, wish: start.readOnly,
 			channels: channelsOf(certOf(client), certOf(upstream), cfg.Verifiers != nil), newNonce: newNonce,
 		},
+	}
+	if cfg.Rules != nil {
+		s.core.ruled = &ruling{rules: cfg.Rules}
 	}
 	s.changed.L = &s.mu
 	return s
@@ -110,8 +114,8 @@ func (s *session) run(ctx context.Context) {
 	}
 	s.wg.Wait()
 	// Only now: the client's pump may have been admitting when the server's side ended.
-	if s.permit != nil {
-		s.permit.Release()
+	for _, p := range s.permits {
+		p.Release()
 	}
 	s.unbind()
 }
@@ -228,14 +232,14 @@ func (s *session) pumpClient(ctx context.Context) {
 			s.changed.Wait()
 			st = s.core.client(b.bytes())
 		}
-		permit := s.permit
+		permits := s.permits
 		s.mu.Unlock()
 
 		if st.pass > 0 || len(st.write) > 0 {
 			// Nothing of a bound session's goes upstream without a live permit. What
 			// is already on its way is what the sever is for.
-			if permit != nil && !permit.Live() {
-				s.lose(permit)
+			if p := ended(permits); p != nil {
+				s.lose(p)
 				continue
 			}
 			_, err := s.upstream.Write(b.bytes()[:st.pass])
@@ -262,8 +266,12 @@ func (s *session) pumpClient(ctx context.Context) {
 			}
 		case judge:
 			v := s.cfg.SQL.Inspect(st.text)
+			var t *policy.SQLTargets
+			if s.cfg.Rules != nil {
+				t = s.cfg.SQL.Targets(st.text)
+			}
 			s.mu.Lock()
-			s.core.inform(st.text, v)
+			s.core.inform(st.text, v, t)
 			s.mu.Unlock()
 		case admit:
 			s.admitLater(ctx)
@@ -275,6 +283,16 @@ func (s *session) pumpClient(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// ended is a permit that is not live any more, or nil.
+func ended(permits []Permit) Permit {
+	for _, p := range permits {
+		if !p.Live() {
+			return p
+		}
+	}
+	return nil
 }
 
 // hasLastWord says whether the session ends by the proxy's will, and sees to it that the
