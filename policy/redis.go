@@ -57,6 +57,10 @@ type RedisCommand struct {
 
 	flags []string
 	subs  map[string]*RedisCommand
+
+	use         keyUse    // how its written keys are found
+	specs       []keySpec // where they are
+	moduleMoves bool      // a module's command that has keys elsewhere, too
 }
 
 // Sub returns the subcommand with the name given in lower case. One that the server
@@ -122,9 +126,15 @@ func parseRedisCommand(v any, depth int) (*RedisCommand, error) {
 	}
 	c.First, c.Last, c.Step = numbers[0], numbers[1], numbers[2]
 	c.Class = classifyRedis(c.Name, c.flags)
+	module := false
 	for _, f := range c.flags {
 		// A module's key positions are whatever its author wrote down.
 		c.Movable = c.Movable || f == "movablekeys" || f == "module"
+		c.moduleMoves = c.moduleMoves || f == "movablekeys"
+		module = module || f == "module"
+	}
+	if len(e) > 8 {
+		c.readKeys(e[8], module)
 	}
 	if len(e) > 9 {
 		if subs, _ := e[9].([]any); len(subs) > 0 {
