@@ -258,6 +258,19 @@ func (r *Rules) Len() int {
 // Default is the election that rules what no rule matches, or empty.
 func (r *Rules) Default() string { return r.fallback }
 
+// MayName reports whether a rule names the election: itself, or by a template that begins as
+// the election does.
+func (r *Rules) MayName(election string) bool {
+	if r == nil {
+		return false
+	}
+	return election == r.fallback || slices.ContainsFunc(r.rules, func(c rule) bool {
+		parts := c.elections.parts
+		return c.Access == Fenced && (c.constant && c.Election == election ||
+			!c.constant && !parts[0].name && strings.HasPrefix(election, parts[0].text))
+	})
+}
+
 // Describe is a rule in one line: its number from 1, its patterns and what it says; of -1,
 // the default.
 func (r *Rules) Describe(i int) string {

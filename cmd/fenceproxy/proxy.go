@@ -59,9 +59,6 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 		p.ends = append(p.ends, g.Close)
 		return g
 	}
-	if err := rulesAreBuilt(l); err != nil {
-		return nil, err
-	}
 	down, up, err := openTLS(l)
 	if err != nil {
 		return nil, err
@@ -145,6 +142,7 @@ func respConfig(cfg *config.Config, l *config.Listener, down *tlsconf.Server, up
 		Upstream:       l.Upstream,
 		Election:       l.Election,
 		Elections:      l.Elections,
+		Rules:          l.Rules,
 		OpenPublish:    l.OpenPublish,
 		MaxConns:       l.MaxConns,
 		Drain:          cfg.Drain,

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"iter"
 	"strconv"
 	"strings"
 
@@ -58,7 +59,8 @@ func Decode(value string) (guard.Record, error) {
 	return r, nil
 }
 
-// A Name is the name of a bound connection: "fenceproxy:<election>:<n>:<holder>".
+// A Name is one term in the name of a bound connection: "fenceproxy:<election>:<n>:<holder>".
+// A connection that is bound to several has them all, with commas between and the prefix once.
 type Name struct {
 	Election string
 	Number   int64
@@ -72,17 +74,45 @@ func ConnName(t guard.Term) string {
 	return Prefix + t.Election + ":" + strconv.FormatInt(t.Number, 10) + ":" + hex.EncodeToString(t.Digest[:8])
 }
 
+// JoinConnNames is the name of a connection that is bound to several terms, given the name of
+// each.
+func JoinConnNames(names ...string) string {
+	var b strings.Builder
+	for i, n := range names {
+		if i > 0 {
+			b.WriteByte(between)
+			n = strings.TrimPrefix(n, Prefix)
+		}
+		b.WriteString(n)
+	}
+	return b.String()
+}
+
+// between stands between the terms in a connection's name. No election's name holds it.
+const between = ','
+
 // Of reports whether the name is the term's.
 func (n Name) Of(t guard.Term) bool {
 	return n.Election == t.Election && n.Number == t.Number && n.Holder == [8]byte(t.Digest[:8])
 }
 
-// ParseConnName reads a connection's name; false if it is not of a bound connection.
-func ParseConnName(name string) (Name, bool) {
-	rest, ok := strings.CutPrefix(name, Prefix)
-	if !ok {
-		return Name{}, false
+// ParseConnName yields the terms in a connection's name: none, if it is not bound.
+//
+// INVARIANT: each of them counts, whatever the others are. A sweep of any ends the connection.
+func ParseConnName(name string) iter.Seq[Name] {
+	return func(yield func(Name) bool) {
+		rest, ok := strings.CutPrefix(name, Prefix)
+		for more := ok; more; {
+			var one string
+			one, rest, more = strings.Cut(rest, string(between))
+			if n, ok := parseTerm(one); ok && !yield(n) {
+				return
+			}
+		}
 	}
+}
+
+func parseTerm(rest string) (Name, bool) {
 	// An election id may hold colons: read from the end.
 	i := strings.LastIndexByte(rest, ':')
 	if i < 0 || len(rest)-i-1 != 16 {

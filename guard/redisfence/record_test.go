@@ -1,6 +1,7 @@
 package redisfence_test
 
 import (
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -26,9 +27,21 @@ func TestRecordAndNameRoundTrip(t *testing.T) {
 		if got, err := redisfence.Decode(redisfence.Encode(r)); err != nil || got != r {
 			t.Errorf("%+v, %v; want %+v", got, err, r)
 		}
-		n, ok := redisfence.ParseConnName(redisfence.ConnName(x))
-		if !ok || !n.Of(x) || n.Election != x.Election || n.Number != x.Number {
-			t.Errorf("%+v, %v of %+v", n, ok, x)
+		y := aTerm(t)
+		for _, want := range [][]guard.Term{{x}, {x, y}, {y, x, y}} {
+			var names []string
+			for _, term := range want {
+				names = append(names, redisfence.ConnName(term))
+			}
+			got := slices.Collect(redisfence.ParseConnName(redisfence.JoinConnNames(names...)))
+			if len(got) != len(want) {
+				t.Fatalf("%+v of %+v", got, want)
+			}
+			for i, n := range got {
+				if !n.Of(want[i]) || n.Election != want[i].Election || n.Number != want[i].Number {
+					t.Errorf("%+v of %+v", n, want[i])
+				}
+			}
 		}
 	})
 }
@@ -45,8 +58,10 @@ func FuzzDecode(f *testing.F) {
 		if err != nil && r != (guard.Record{}) {
 			t.Errorf("an error and %+v", r)
 		}
-		if n, ok := redisfence.ParseConnName(s); ok && (n.Number <= 0 || election.CheckID(n.Election) != nil) {
-			t.Errorf("%q: %+v", s, n)
+		for n := range redisfence.ParseConnName(s) {
+			if n.Number <= 0 || election.CheckID(n.Election) != nil {
+				t.Errorf("%q: %+v", s, n)
+			}
 		}
 	})
 }

@@ -242,13 +242,15 @@ func older(list string, t guard.Term) (ids []int64, above int64) {
 		case n.Number > t.Number:
 			above = max(above, n.Number)
 		default:
-			ids = append(ids, id)
+			if len(ids) == 0 || ids[len(ids)-1] != id {
+				ids = append(ids, id)
+			}
 		}
 	}
 	return ids, above
 }
 
-// boundIn yields the bound connections in a CLIENT LIST.
+// boundIn yields the bound connections in a CLIENT LIST, once for each of their terms.
 func boundIn(list string) iter.Seq2[int64, Name] {
 	return func(yield func(int64, Name) bool) {
 		for line := range strings.Lines(list) {
@@ -262,8 +264,10 @@ func boundIn(list string) iter.Seq2[int64, Name] {
 					break
 				}
 			}
-			if n, ok := ParseConnName(name); ok && !yield(id, n) {
-				return
+			for n := range ParseConnName(name) {
+				if !yield(id, n) {
+					return
+				}
 			}
 		}
 	}

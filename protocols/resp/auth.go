@@ -82,7 +82,7 @@ func (c *core) hello(raw []byte, s *scanner) bool {
 				return true
 			case c.bound != nil && validName(name):
 				// The bound name stays until the connection is known to be unbound.
-				f.name, args[i+1] = own, c.bound.name
+				f.name, args[i+1] = own, c.worn
 			}
 			i += 2
 		default:
@@ -137,11 +137,11 @@ func (c *core) resets() bool {
 		cred = c.retry
 	}
 	if c.bound != nil {
-		held := c.bound.credential
-		c.unbind(&guard.Refusal{Reason: guard.NoCredential, Election: held.election})
-		if !held.lead {
-			cred = &held
+		election := c.bound.term.Election
+		if held := c.held(); held != nil {
+			cred = held
 		}
+		c.unbind(&guard.Refusal{Reason: guard.NoCredential, Election: election})
 	}
 	c.again, c.named = nil, false
 	c.anew++

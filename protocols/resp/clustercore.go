@@ -125,8 +125,13 @@ func (c *core) bindsNow() bool {
 		return false
 	}
 	c.retried = true
+	cred := c.retry
 	c.flow = flow{retry: true}
-	c.bind(c.retry)
+	if c.ruling != nil {
+		c.flow.adds = true
+		c.noRetry()
+	}
+	c.bind(cred)
 	return true
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/policy"
 	"github.com/fenceproxy/fenceproxy/protocols"
 	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
 )
@@ -66,6 +67,9 @@ type Config struct {
 	// Lead is the proxy's own leadership (a sidecar listener): sessions that present no
 	// credential are bound to its term while it leads. Nil means none. Election must be its.
 	Lead protocols.Leadership
+	// Rules say which election rules which keys; nil means that a session of any election
+	// writes all.
+	Rules *policy.Rules
 	// OpenPublish lets readers publish messages (PUBLISH, SPUBLISH). Takeovers do not end
 	// that; scripts of readers still cannot publish.
 	OpenPublish bool
@@ -164,7 +168,7 @@ func (c Config) check() (Config, error) {
 
 // serves reports whether credentials for the election are taken.
 func (c *Config) serves(id string) bool {
-	if c.Election == "" && len(c.Elections) == 0 || id == c.Election {
+	if (c.Election == "" || c.Rules != nil) && len(c.Elections) == 0 || id == c.Election {
 		return true
 	}
 	for _, e := range c.Elections {
@@ -177,7 +181,7 @@ func (c *Config) serves(id string) bool {
 
 // names reports whether the configuration speaks of the election, by its name or by a prefix.
 func (c *Config) names(id string) bool {
-	return id == c.Election || slices.ContainsFunc(c.Elections, func(e string) bool {
+	return id == c.Election || c.Rules.MayName(id) || slices.ContainsFunc(c.Elections, func(e string) bool {
 		prefix, ok := strings.CutSuffix(e, "*")
 		return e == id || ok && prefix != "" && strings.HasPrefix(id, prefix)
 	})

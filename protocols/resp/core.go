@@ -1,8 +1,11 @@
 package resp
 
 import (
+	"slices"
+
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/policy"
 	"github.com/fenceproxy/fenceproxy/protocols"
 )
 
@@ -19,8 +22,8 @@ import (
 //	   any --permit ended, connection in doubt--> ended                   |
 //	                                               ^---permit ended-------/
 //
-// INVARIANT: writes of the client's are put into up in the state bound only, and
-// bound is entered only from the shell's answer that the permit still lives, after the
+// INVARIANT: writes of the client's are put into up in the state bound only, but those that the
+// listener's rules open, and bound is entered only from the shell's answer that the permit still lives, after the
 // server answered every step of the bind as it must.
 //
 // INVARIANT: while the state is bound, nothing is put into up that removes or changes
@@ -39,7 +42,10 @@ type core struct {
 
 	conn    connState
 	flow    flow
-	bound   *binding       // not nil: the session may write
+	bound   *binding       // not nil: the session may write; of several the newest
+	more    []*binding     // those that it is bound to besides, with rules
+	worn    string         // the name of the connection while it is bound
+	ruling  *ruling        // nil: the listener has no rules
 	refusal *guard.Refusal // why it may not, while bound is nil
 	again   *credential    // to bind with after the next successful AUTH
 	retry   *credential    // to bind with before the next write: the refusal may pass; in a cluster
@@ -76,6 +82,7 @@ type coreConfig struct {
 	localAddr string // of our end of the connection upstream, as CLIENT INFO shows it
 	commands  commandTable
 	cluster   clusterMap           // nil: the server is no node of a cluster
+	rules     *policy.Rules        // nil: none
 	maybe     bool                 // it may be one all the same
 	owns      map[string]bool      // own commands that the shell answers, by name
 	lead      protocols.Leadership // nil: the listener does not campaign
@@ -92,7 +99,7 @@ type commandTable interface {
 type binding struct {
 	term       guard.Term
 	credential credential
-	name       string // the connection's name
+	name       string // the name of a connection that is bound to this term alone
 	key        string // the fence's key
 	value      string // what it must hold
 	// direct: the connection is a Unix socket's, and nobody stands in between (Direct).
@@ -127,7 +134,7 @@ type question struct {
 	credential guard.Credential // for askAdmit
 	command    string           // for askCommand
 	call       *call            // for askOwn
-	renew      bool             // for askAdmit: the fence was not as the permit said
+	renew      *binding         // for askAdmit: the fence was not as this one's permit said
 	retry      bool             // for askAdmit: nobody waits for the answer but the next write
 }
 
@@ -148,6 +155,9 @@ func newCore(cfg coreConfig) *core {
 	c.conn.proto = 2
 	c.cmd.reset()
 	c.refusal = &guard.Refusal{Reason: guard.NoCredential, Election: cfg.election}
+	if cfg.rules != nil {
+		c.ruling = new(ruling)
+	}
 	return c
 }
 
@@ -159,6 +169,11 @@ func (c *core) waiting() bool {
 
 // holds reports whether the core still uses the permit that it was last given.
 func (c *core) holds() bool { return c.bound != nil || c.flow.binding != nil }
+
+// holding reports whether the core still uses the permit of that binding.
+func (c *core) holding(b *binding) bool {
+	return b == c.bound && b != nil || b == c.flow.binding || slices.Contains(c.more, b)
+}
 
 // asked takes in that the shell asked the server what a command is, or could not.
 func (c *core) asked(ok bool) {
@@ -178,8 +193,9 @@ func (c *core) drain() {
 
 // unbind makes the session a reader. The shell releases the permit.
 func (c *core) unbind(why *guard.Refusal) {
-	c.bound = nil
+	c.bound, c.more = nil, nil
 	c.refusal = why
+	c.ruling.forget("")
 }
 
 // end makes the session close at the next reply boundary, after the line given if the
@@ -193,7 +209,7 @@ func (c *core) end(line string) {
 	if c.awaited() {
 		c.last = []byte(line)
 	}
-	c.bound, c.flow, c.ask = nil, flow{}, question{}
+	c.bound, c.more, c.flow, c.ask = nil, nil, flow{}, question{}
 	if c.served.between() {
 		c.close()
 	}
@@ -212,4 +228,5 @@ type credential struct {
 	token    election.Token
 	refusal  *guard.Refusal // it cannot be asked for at all
 	lead     bool           // it is the listener's own
+	then     *credential    // presented with it; with rules
 }

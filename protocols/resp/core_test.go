@@ -97,6 +97,7 @@ func testBinding(n int64) *binding {
 func boundCore() *core {
 	c := newCore(testConfig())
 	c.bound = testBinding(7)
+	c.worn = c.bound.name
 	c.bound.credential = credential{election: "jobs", token: election.NewToken()}
 	c.named = true
 	return c
@@ -140,7 +141,7 @@ func (p *player) collect() {
 	p.c.up, p.c.down = p.c.up[:0], p.c.down[:0]
 	switch q := p.c.ask; q.kind {
 	case askAdmit:
-		fmt.Fprintf(&p.log, "Q admit %s renew=%v\n", q.credential.Election, q.renew)
+		fmt.Fprintf(&p.log, "Q admit %s renew=%v\n", q.credential.Election, q.renew != nil)
 	case askLive:
 		p.log.WriteString("Q live\n")
 	case askRecord:

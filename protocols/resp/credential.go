@@ -11,7 +11,8 @@ import (
 
 // splitUser takes a credential out of a user name of the form
 // "name;election=...;token=...", where each part but the token may be missing. It
-// returns the user name for the server, and nil where there is no credential.
+// returns the user name for the server, and nil where there is no credential. With rules
+// there may be several pairs.
 //
 // INVARIANT: what is returned as the user never holds a token's text, mistyped ones
 // included: a name with a semicolon or a blank in it, or that speaks of a token, is
@@ -33,32 +34,58 @@ func (c *core) splitUser(s string) (user string, cred *credential) {
 	if strings.Contains(strings.ToLower(user), "token=") {
 		user, bad = "", errUserName
 	}
-	var electionID, token string
+	if user == "" {
+		user = "default"
+	}
+	pairs := []presented{{}}
 	for part := range strings.SplitSeq(rest, ";") {
 		key, value, _ := strings.Cut(part, "=")
+		last := &pairs[len(pairs)-1]
+		if c.ruling != nil && last.has(key) && len(pairs) < maxTerms {
+			pairs = append(pairs, presented{})
+			last = &pairs[len(pairs)-1]
+		}
 		switch {
-		case key == "election" && electionID == "":
-			electionID = value
-		case key == "token" && token == "":
-			token = value
+		case key == "election" && last.election == "":
+			last.election = value
+		case key == "token" && last.token == "":
+			last.token, last.tokens = value, true
 		default:
 			bad = fmt.Errorf("%w%s", errUserName, strayPart(key, part))
 		}
 	}
-	if user == "" {
-		user = "default"
+	for i := len(pairs) - 1; i >= 0; i-- {
+		one := c.pair(pairs[i], bad)
+		one.then = cred
+		cred = one
 	}
-	cred = c.credential(electionID, token)
+	return user, cred
+}
+
+// presented is an election and a token as they stand in a user name.
+type presented struct {
+	election, token string
+	tokens          bool // it has a token, which may be empty
+}
+
+// has reports whether a second one of that key begins another pair.
+func (p *presented) has(key string) bool {
+	return key == "election" && p.election != "" || key == "token" && p.tokens
+}
+
+// pair is the credential in a pair, or why there is none.
+func (c *core) pair(p presented, bad error) *credential {
+	cred := c.credential(p.election, p.token)
 	switch {
-	case bad == nil && !strings.Contains(";"+rest, ";token="):
+	case bad == nil && !p.tokens:
 		bad = errNoToken
-	case bad == nil && token == "":
+	case bad == nil && p.token == "":
 		bad = errEmptyToken
 	}
 	if bad != nil {
 		cred.refusal = &guard.Refusal{Reason: guard.InvalidCredential, Election: cred.election, Detail: bad.Error()}
 	}
-	return user, cred
+	return cred
 }
 
 var errUserName = errors.New(`after the user name, each of ";election=" and ";token=" may stand once, and nothing else`)

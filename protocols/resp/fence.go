@@ -18,7 +18,9 @@ func (c *core) fenceCommand(raw []byte, s *scanner) {
 		}
 		c.fenceBind(electionID, token)
 	case equalFold(word, "unbind") && s.argc == 2:
-		c.fenceUnbind()
+		c.fenceUnbind("")
+	case equalFold(word, "unbind") && s.argc == 3 && c.ruling != nil:
+		c.fenceUnbind(string(s.arg(raw, 2)))
 	case equalFold(word, "status") && s.argc == 2:
 		c.fenceAnswer(codeStatus)
 	case equalFold(word, "help") && s.argc == 2:
@@ -50,17 +52,21 @@ func (c *core) fenceBind(electionID, token string) {
 		c.substitute(codeMonitor, fenceCommand)
 	default:
 		c.lead = nil // it has its own
-		c.flow = flow{own: true}
+		c.flow = flow{own: true, adds: c.ruling != nil}
 		c.bind(c.credential(electionID, token))
 	}
 }
 
 // fenceUnbind makes the session a reader. The answer is that of the CLIENT SETNAME which
 // gives the connection its own name back, after all that was written under the other.
-func (c *core) fenceUnbind() {
+func (c *core) fenceUnbind(election string) {
 	if c.conn.multi {
 		// What is queued would run when the session counts as a reader.
 		c.substitute(codeInMulti, fenceCommand)
+		return
+	}
+	if election != "" {
+		c.unbindOne(election)
 		return
 	}
 	c.again, c.lead = nil, nil
@@ -90,17 +96,38 @@ func (c *core) status() string {
 		reason = refusalText(r)
 	}
 	var b []byte
+	n := 7
+	if c.ruling != nil {
+		n++
+	}
 	if c.conn.proto == 3 {
-		b = appendHead(b, '%', 7)
+		b = appendHead(b, '%', n)
 	} else {
-		b = appendHead(b, '*', 14)
+		b = appendHead(b, '*', 2*n)
 	}
 	for _, f := range [][2]string{{"state", state}, {"election", electionID}, {"owner", owner},
 		{"leader", r.Leader}, {"reason", reason}} {
 		b = appendBulk(appendBulk(b, f[0]), f[1])
 	}
 	b = appendNumber(appendBulk(b, "number"), number)
-	return string(appendNumber(appendBulk(b, "rules"), rules))
+	b = appendNumber(appendBulk(b, "rules"), rules)
+	if c.ruling != nil {
+		b = c.appendTerms(appendBulk(b, "terms"))
+	}
+	return string(b)
+}
+
+// appendTerms appends all terms of the session, as an array of elections and numbers.
+func (c *core) appendTerms(b []byte) []byte {
+	n := len(c.more)
+	if c.bound != nil {
+		n++
+	}
+	b = appendHead(b, '*', n)
+	for t := range c.terms {
+		b = appendNumber(appendBulk(appendHead(b, '*', 2), t.term.Election), t.term.Number)
+	}
+	return b
 }
 
 func appendNumber(b []byte, n int64) []byte {
@@ -113,9 +140,9 @@ func fenceHelp() string {
 	lines := strings.Split(`FENCE <subcommand> [<arg> ...]. Subcommands are:
 BIND [<election>] <token>
     Let this session write while the token is the live one of the election; without
-    an election, of the listener's default one.
-UNBIND
-    Make this session a reader again.
+    an election, of the listener's default one. With rules, besides what it holds.
+UNBIND [<election>]
+    Make this session a reader again, or, on a listener with rules, give one election up.
 STATUS
     Say whether this session may write, for which election and number, and if not, why.
 HELP

@@ -33,7 +33,9 @@ type flow struct {
 	retry bool // the bind is tried again, before a write
 	hello bool
 	auth  []byte      // AUTH or HELLO, until it is sent
-	cred  *credential // to bind with
+	cred  *credential // to bind with; those that were presented with it come next
+	adds  bool        // to the terms that the session is bound to already
+	off   bool        // the connection's name is not, or may not be, what it was before
 
 	sentinel           uint64 // whose answer ends the step
 	erred, aMap, anArr bool   // replies seen while authenticating
@@ -123,7 +125,7 @@ func (c *core) reached(n uint64) {
 		case f.call != nil:
 			c.callShell()
 		default:
-			c.admit(false)
+			c.admit(nil)
 		}
 	case stepAuthenticate:
 		c.authenticated()
@@ -158,20 +160,31 @@ func (c *core) authenticated() {
 	}
 	if cred != nil {
 		c.flow.cred = cred
-		c.admit(false)
+		c.admit(nil)
 	}
 }
 
-// admit asks the guard.
-func (c *core) admit(renew bool) {
+// admit asks the guard, again after the fence was not as the permit of renew said.
+func (c *core) admit(renew *binding) {
 	f := &c.flow
 	f.binding, f.replies = nil, nil
-	// From here on the session writes only with the new credential.
-	c.unbind(&guard.Refusal{Reason: guard.NoCredential, Election: f.cred.election})
-	c.again = nil
-	c.noRetry()
+	// From here on the session writes only with the new credential, and the others that it has.
+	if f.adds {
+		c.giveUp(f.cred.election)
+		if f.own {
+			c.again = nil
+		}
+	} else {
+		c.unbind(&guard.Refusal{Reason: guard.NoCredential, Election: f.cred.election})
+		c.again = nil
+		c.noRetry()
+	}
 	if f.cred.refusal != nil {
 		c.fail(f.cred.refusal)
+		return
+	}
+	if r := c.tooMany(f.cred.election); r != nil {
+		c.fail(r)
 		return
 	}
 	f.step = stepAdmit
@@ -189,7 +202,7 @@ func (c *core) admitted(b *binding, refusal *guard.Refusal) {
 		if maySoon(refusal) && !c.flow.cred.lead && (!c.flow.own || c.cfg.cluster != nil) {
 			// Few libraries connect again after an error: without this the session would
 			// stay a reader for ever.
-			c.retry = c.flow.cred
+			c.retryWith(c.flow.cred)
 		}
 		c.fail(refusal)
 		return
@@ -245,14 +258,18 @@ func (c *core) confirmed(live bool, refusal *guard.Refusal) {
 		c.end(refusalLine(refusal))
 		return
 	}
+	if c.bound != nil {
+		c.more = append(c.more, c.bound)
+	}
 	c.bound = c.flow.binding
+	c.ruling.forget(c.bound.term.Election)
 	c.finish(nil)
 }
 
 // fail ends the flow with a refusal: the session is a reader. A bound name is taken off
 // first.
 func (c *core) fail(r *guard.Refusal) {
-	if c.named && c.again == nil {
+	if c.named && c.again == nil && (c.bound == nil || c.flow.off) {
 		c.flow.failed = r
 		c.unname()
 		return
@@ -263,10 +280,20 @@ func (c *core) fail(r *guard.Refusal) {
 // finish ends the flow.
 func (c *core) finish(r *guard.Refusal) {
 	own := c.flow.own
-	c.flow = flow{}
-	if r != nil {
-		c.refusal, c.notBound = r, r
+	var next *credential
+	if c.flow.cred != nil {
+		next = c.flow.cred.then
 	}
+	c.flow = flow{retry: c.flow.retry}
+	if r != nil {
+		c.refused(r)
+	}
+	if next != nil && c.again == nil {
+		c.flow.cred, c.flow.adds = next, true
+		c.admit(nil)
+		return
+	}
+	c.flow = flow{}
 	if own {
 		c.bindErr = r
 		c.substitute(codeBind, fenceCommand)

@@ -71,6 +71,9 @@ func (c *core) command(raw []byte, s *scanner) bool {
 		return true
 	}
 	code := c.verdict(cmd)
+	if c.ruling != nil {
+		code = c.ruled(cmd, raw, s.argc)
+	}
 	if c.lead != nil && c.follow(cmd, code) {
 		return false
 	}
@@ -269,7 +272,7 @@ func (c *core) setName(name []byte, cmd *command) bool {
 		return false // the server refuses a bad name, and keeps the one it has
 	}
 	c.remember(name)
-	c.up = appendCommand(c.up, "CLIENT", "SETNAME", c.bound.name)
+	c.up = appendCommand(c.up, "CLIENT", "SETNAME", c.worn)
 	c.conn.skipNext = false
 	return true
 }

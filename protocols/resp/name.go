@@ -23,7 +23,9 @@ import (
 // answers. What is asked here instead is which node this is.
 func (c *core) name() {
 	f := &c.flow
-	cmds := [][]string{{"CLIENT", "SETNAME", f.binding.name}, {"HELLO"}, {"GET", f.binding.key}}
+	c.worn = c.nameWith(f.binding)
+	f.off = true
+	cmds := [][]string{{"CLIENT", "SETNAME", c.worn}, {"HELLO"}, {"GET", f.binding.key}}
 	if c.cfg.cluster != nil {
 		cmds[2] = []string{"CLUSTER", "MYID"}
 	}
@@ -63,7 +65,8 @@ func (c *core) nameGiven(replies [][]byte) {
 	case !isOK(set), !understood:
 		c.doubt("the server's answers to the bind were not as they must be")
 	case role != "master" && c.cfg.cluster != nil:
-		c.retry, c.replica = f.cred, true
+		c.replica = true
+		c.retryWith(f.cred)
 		c.fail(c.unable("this node is a replica, and only a primary can be written"))
 	case role != "master":
 		c.fail(c.unable("the server behind the proxy is a replica, and only a primary can be written"))
@@ -111,10 +114,11 @@ func (c *core) recorded(is confirmation, why error) {
 	case isChanged:
 		c.tryAgain()
 	case isEarly:
-		c.retry, c.early = c.flow.cred, true
+		c.early = true
+		c.retryWith(c.flow.cred)
 		c.fail(c.unable("the cluster does not know yet that this node is a primary"))
 	default:
-		c.retry = c.flow.cred
+		c.retryWith(c.flow.cred)
 		r := c.unable("the fence on the nodes of the cluster could not be looked at")
 		r.Err = why
 		c.fail(r)
@@ -137,20 +141,22 @@ func (c *core) tryAgain() {
 	c.unname()
 }
 
-// unname gives the connection the client's own name back.
+// unname gives the connection the name of the terms that the session is still bound to, or
+// else the client's own.
 func (c *core) unname() {
-	c.send(stepUnname, [][]string{{"CLIENT", "SETNAME", c.conn.name.name}})
+	c.send(stepUnname, [][]string{{"CLIENT", "SETNAME", c.restName()}})
 }
 
 func (c *core) unnamed(reply []byte) {
-	c.named = !isOK(reply)
+	off := isOK(reply)
+	c.named = !off || c.bound != nil
 	switch failed := c.flow.failed; {
 	case failed != nil:
 		c.finish(failed)
-	case c.named:
+	case !off:
 		c.doubt("the bound name could not be taken off again")
 	default:
-		c.admit(true)
+		c.admit(c.flow.binding)
 	}
 }
 

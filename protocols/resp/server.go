@@ -108,6 +108,7 @@ func (s *Server) session(ctx context.Context, client net.Conn) {
 		serves:    s.c.serves,
 		fenceDB:   s.c.FenceDB,
 		publish:   s.c.OpenPublish,
+		rules:     s.c.Rules,
 		localAddr: upstream.LocalAddr().String(),
 		commands:  table,
 		maybe:     table.cluster != single,

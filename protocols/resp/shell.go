@@ -45,19 +45,16 @@ type session struct {
 	moves            atomic.Uint64 // what the client's pump does is counted
 
 	// The client's pump alone uses these.
-	ahead  []byte // read while the core waited
-	behind []byte // the other buffer of the two
-	gone   error  // the client's last read failed
-	// The guard's last refusal, and when it came.
-	refused   *guard.Refusal
-	refusedAt time.Time
-	talks     conversations
+	ahead   []byte // read while the core waited
+	behind  []byte // the other buffer of the two
+	gone    error  // the client's last read failed
+	refused denials
+	talks   conversations
 
-	mu      sync.Mutex
-	core    *core
-	permit  *guard.Permit
-	release chan struct{} // ends the watch over permit
-	sent    bool          // the client has sent its last byte
+	mu     sync.Mutex
+	core   *core
+	leases []*lease // of all that the core holds; with rules there may be several
+	sent   bool     // the client has sent its last byte
 	// awaiting: the client's pump waits for the server's answers.
 	awaiting bool
 	logged   string // what the last refused bind was logged with
@@ -83,7 +80,7 @@ func (x *session) run(ctx context.Context) {
 	if !stop() {
 		<-stopped
 	}
-	x.dropPermit(true)
+	x.dropLeases(true)
 	x.endTalks()
 	_ = x.client.Close()
 }
@@ -180,7 +177,7 @@ func (x *session) feed(ctx context.Context, b []byte) bool {
 		if !sent {
 			return false
 		}
-		x.dropPermit(false)
+		x.dropLeases(false)
 		if anew != x.talks.anew {
 			x.endTalks()
 			x.talks.anew = anew
@@ -219,10 +216,7 @@ func (x *session) send(up []byte) bool {
 	if len(up) == 0 {
 		return true
 	}
-	x.mu.Lock()
-	p := x.permit
-	x.mu.Unlock()
-	if p != nil && !p.Live() {
+	if p := x.ended(); p != nil {
 		x.endNow(refusalLine(refusalOf(p.Err(), p.Term().Election)))
 		return false
 	}
@@ -231,11 +225,11 @@ func (x *session) send(up []byte) bool {
 }
 
 // permitEnded ends the session, unless it has stopped using the permit.
-func (x *session) permitEnded(p *guard.Permit) {
+func (x *session) permitEnded(l *lease) {
 	x.mu.Lock()
-	held := x.permit == p && x.core.holds()
+	held := x.core.holding(l.binding)
 	x.mu.Unlock()
-	if held {
+	if p := l.permit; held {
 		x.endNow(refusalLine(refusalOf(p.Err(), p.Term().Election)))
 	}
 }
@@ -263,9 +257,7 @@ func (x *session) answer(ctx context.Context, q question) {
 		x.core.admitted(b, refusal)
 		x.mu.Unlock()
 	case askLive:
-		x.mu.Lock()
-		p := x.permit
-		x.mu.Unlock()
+		p := x.beingBound()
 		live := p != nil && p.Live()
 		var why *guard.Refusal
 		if !live && p != nil {
@@ -305,9 +297,7 @@ func (x *session) answer(ctx context.Context, q question) {
 
 // confirm asks whether the cluster's record is as the permit says.
 func (x *session) confirm(ctx context.Context) (confirmation, error) {
-	x.mu.Lock()
-	p := x.permit
-	x.mu.Unlock()
+	p := x.beingBound()
 	if p == nil {
 		return isUnknown, nil
 	}
@@ -318,24 +308,18 @@ func (x *session) confirm(ctx context.Context) (confirmation, error) {
 
 // admit asks the guard for a permit, and watches over it.
 func (x *session) admit(ctx context.Context, q question) (*binding, *guard.Refusal) {
-	x.mu.Lock()
-	old := x.permit
-	x.mu.Unlock()
-	if old != nil && q.renew {
-		// The fence was not as the permit says: the guard must read it anew, or it would
-		// give the same permit again.
-		old.Invalidate()
-	}
-	x.dropPermit(true)
-	if q.retry && time.Since(x.refusedAt) < retryEvery {
-		return nil, x.refused
+	x.returned(q.renew)
+	if q.retry {
+		if r := x.refused.lately(q.credential.Election); r != nil {
+			return nil, r
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, x.server.c.AdmitTimeout)
 	defer cancel()
 	p, err := x.server.c.Guard.Admit(ctx, q.credential)
 	if err != nil {
 		r := refusalOf(err, q.credential.Election)
-		x.refused, x.refusedAt = r, time.Now()
+		x.refused.add(q.credential.Election, r)
 		return nil, r
 	}
 	direct := isUnix(x.upstream)
@@ -345,36 +329,10 @@ func (x *session) admit(ctx context.Context, q question) (*binding, *guard.Refus
 			return nil, r
 		}
 	}
-	release := make(chan struct{})
-	x.mu.Lock()
-	x.permit, x.release = p, release
-	x.mu.Unlock()
-	x.others.Go(func() {
-		select {
-		case <-p.Done():
-			x.permitEnded(p)
-		case <-release:
-		case <-x.over:
-		}
-	})
 	t := p.Term()
-	return &binding{term: t, direct: direct, name: redisfence.ConnName(t), key: redisfence.Key(t.Election), value: redisfence.Encode(p.Record())}, nil
-}
-
-// dropPermit gives the permit back when the core holds it no more, or in any case. While the
-// core asks for another, admit still needs the old one: the server's pump may have made the
-// core ask since the client's pump looked.
-func (x *session) dropPermit(always bool) {
-	x.mu.Lock()
-	p := x.permit
-	if p == nil || !always && (x.core.holds() || x.core.ask.kind == askAdmit) {
-		x.mu.Unlock()
-		return
-	}
-	x.permit = nil
-	close(x.release)
-	x.mu.Unlock()
-	p.Release()
+	b := &binding{term: t, direct: direct, name: redisfence.ConnName(t), key: redisfence.Key(t.Election), value: redisfence.Encode(p.Record())}
+	x.watch(&lease{permit: p, binding: b, release: make(chan struct{})})
+	return b, nil
 }
 
 // await waits until the core may go on. Meanwhile it reads ahead, so that it sees a

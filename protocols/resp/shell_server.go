@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/guard"
@@ -68,7 +69,8 @@ func (x *session) hangUp() {
 // connection, if a takeover was the reason.
 func (x *session) upstreamClosed(ctx context.Context, err error) {
 	x.mu.Lock()
-	bound, p := x.core.bound, x.permit
+	bound := x.core.bound != nil
+	leases := slices.Clone(x.leases)
 	expected := x.core.conn.quit || x.sent
 	told := x.core.served.between() && x.core.awaited()
 	x.mu.Unlock()
@@ -79,11 +81,17 @@ func (x *session) upstreamClosed(ctx context.Context, err error) {
 		x.server.c.Log.Info("the server's connection failed", "client", x.client.RemoteAddr().String(), "error", err)
 	}
 	x.server.tables.suspectIt()
-	if bound == nil || p == nil {
+	if !bound {
 		return
 	}
 	// Nothing more is sent upstream: that connection is gone.
-	r := x.server.why(ctx, p, guard.Credential{Election: bound.term.Election, Token: bound.credential.token})
+	var r *guard.Refusal
+	for _, l := range leases {
+		b := l.binding
+		if r = x.server.why(ctx, l.permit, guard.Credential{Election: b.term.Election, Token: b.credential.token}); r != nil {
+			break
+		}
+	}
 	if r == nil || !told {
 		return
 	}

@@ -59,8 +59,9 @@ func TestNoByteAfterThePermit(t *testing.T) {
 	defer farClient.Close()
 	x := &session{
 		server: &Server{c: Config{Guard: g, Log: slog.New(slog.DiscardHandler)}}, client: client, upstream: upstream,
-		wake: make(chan struct{}, 1), over: make(chan struct{}), core: boundCore(), permit: p, release: make(chan struct{}),
+		wake: make(chan struct{}, 1), over: make(chan struct{}), core: boundCore(),
 	}
+	x.leases = []*lease{{permit: p, binding: x.core.bound, release: make(chan struct{})}}
 	written := make(chan string)
 	go func() {
 		all, _ := io.ReadAll(farUpstream)
@@ -103,7 +104,8 @@ func TestTheLastLookBeforeTheFirstByte(t *testing.T) {
 	c := newCore(testConfig())
 	c.flow = flow{step: stepLive, binding: testBinding(7)}
 	c.ask, c.owed = question{kind: askLive}, 1
-	x := &session{server: &Server{c: Config{Guard: g, Log: slog.New(slog.DiscardHandler)}}, client: client, upstream: far, core: c, permit: p}
+	x := &session{server: &Server{c: Config{Guard: g, Log: slog.New(slog.DiscardHandler)}}, client: client, upstream: far, core: c}
+	x.leases = []*lease{{permit: p, binding: c.flow.binding}}
 	x.answer(t.Context(), c.ask)
 	if c.bound != nil || !c.ended || !strings.HasPrefix(string(c.down), "-FENCED stale leader") {
 		t.Errorf("bound %v, ended %v, down %q", c.bound != nil, c.ended, c.down)

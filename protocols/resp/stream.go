@@ -1,6 +1,10 @@
 package resp
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/fenceproxy/fenceproxy/policy"
+)
 
 // A streamer passes a command on in pieces, or drops it, without holding it: one that is
 // longer than maxHeld, or malformed. Of each argument that must be looked at it holds
@@ -17,6 +21,10 @@ type streamer struct {
 	drop   bool
 	code   code // what to answer in its place once it was dropped; zero: nothing
 	begun  bool // the server has the beginning of it
+
+	keys     policy.KeyCursor // with rules: where the keys are that it writes
+	ruled    bool             // keys is used
+	withheld bool             // nothing is passed on before the first of them was judged
 
 	argc, argi int
 	size       int64 // of the argument under way
@@ -93,9 +101,10 @@ func (c *core) streamed(b []byte) (n int) {
 func (c *core) emit(b []byte) {
 	s := &c.stream
 	switch {
-	case !s.judged:
+	case !s.judged, s.withheld && len(s.hold)+len(b) <= maxHeld:
 		s.hold = append(s.hold, b...)
 	case !s.drop:
+		s.withheld = false
 		c.up = append(c.up, s.hold...)
 		c.up = append(c.up, b...)
 		s.hold, s.begun = s.hold[:0], true
@@ -165,6 +174,8 @@ func (c *core) head(b []byte) int {
 		switch {
 		case !s.judged:
 			s.look = int(min(size, maxName+1))
+		case !s.drop && s.ruled:
+			s.look = c.looksFor()
 		case !s.drop && c.mustLook(s.cmd, s.argi, s.argc):
 			s.look = int(min(size, int64(len(fencePrefix))))
 		}
@@ -182,9 +193,11 @@ func (c *core) looked() bool {
 		if !c.judgeLong(arg) {
 			return false
 		}
-	case !s.drop && c.mustLook(s.cmd, s.argi, s.argc) && isFenceKey(arg):
-		c.refuseHere(c.words(codeFenceKey, s.cmd.Name))
-		return true
+	case !s.drop && s.ruled && !c.longKey(arg):
+		return false
+	case s.drop, c.dead:
+	case c.mustLook(s.cmd, s.argi, s.argc) && isFenceKey(arg):
+		c.refuseLate(codeFenceKey)
 	}
 	if c.dead || c.ended {
 		return true
@@ -198,6 +211,18 @@ func (c *core) looked() bool {
 		c.emit(nil)
 	}
 	return true
+}
+
+// refuseLate refuses the command under way, of which the server may have the beginning, at
+// the beginning of an argument.
+func (c *core) refuseLate(what code) {
+	s := &c.stream
+	s.code, s.withheld, s.ruled = what, false, false
+	if s.begun {
+		c.refuseHere(c.lineFor(what, s.cmd))
+		return
+	}
+	s.drop = true
 }
 
 // judgeLong judges a command by its name, which is held, and by its second word where
@@ -220,15 +245,36 @@ func (c *core) judgeLong(arg []byte) bool {
 	default:
 		cmd = cmd.sub(lowered(&c.lower, arg))
 	}
+	ruled := false
 	if code == codeNone {
-		code = c.verdict(cmd)
+		code, ruled = c.longVerdict(cmd)
 	}
 	if c.lead != nil && !s.begun && code != codeNoName && c.follow(cmd, code) {
 		return false
 	}
-	if code == codeWrite && c.retry != nil && cmd != nil && !s.begun {
+	code, again := c.bindsFirst(cmd, code)
+	if again {
+		return false
+	}
+	c.retried = false
+	if code == codeNone && cmd != nil && !cmd.verb.mayBeLong() {
+		code = codeTooLong
+	}
+	s.cmd, s.code = cmd, code
+	s.judged, s.drop = true, code != codeNone
+	s.ruled, s.withheld = ruled && !s.drop, ruled && !s.drop
+	if s.drop {
+		c.refuseLate(code)
+	}
+	return true
+}
+
+// bindsFirst begins to bind, where that may help a command that is refused and of which the
+// server has nothing yet: it is to be judged again then. Otherwise it says how it is refused.
+func (c *core) bindsFirst(cmd *command, code code) (_ code, again bool) {
+	if code == codeWrite && c.retry != nil && cmd != nil && !c.stream.begun {
 		if c.bindsNow() {
-			return false
+			return code, true
 		}
 		if c.replica && (cmd.First > 0 || cmd.Movable) {
 			code = codeMoved
@@ -237,16 +283,7 @@ func (c *core) judgeLong(arg []byte) bool {
 			code = codeEarly
 		}
 	}
-	c.retried = false
-	if code == codeNone && cmd != nil && !cmd.verb.mayBeLong() {
-		code = codeTooLong
-	}
-	s.cmd, s.code = cmd, code
-	s.judged, s.drop = true, code != codeNone
-	if s.drop && s.begun {
-		c.refuseHere(c.words(s.code, nameOf(s.cmd)))
-	}
-	return true
+	return code, false
 }
 
 // badLine takes bytes of a line that is too long to say a length, until it ends or the

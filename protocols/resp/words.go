@@ -38,6 +38,8 @@ const (
 	codeOwn        code = 'v' // the shell's answer to an own command
 	codeNotHere    code = 'e' // an own command that the listener has none for
 	codeNotNow     code = 'p' // an own command at a wrong time
+	codeDenied     code = 'D' // a write that the rules deny to everybody
+	codeRuled      code = 'R' // a write that the rules refuse, by its number in ruling
 	codeSentinel   code = 'S' // nothing: it marks a place in the order of replies
 )
 
@@ -48,6 +50,10 @@ const (
 // none of the client's arguments.
 func (c *core) substitute(what code, cmd *command) {
 	name := nameOf(cmd)
+	if c.ruling != nil && (what == codeWrite || what == codeUnknown || what == codeDenied) {
+		c.substituteFor(codeRuled, c.ruling.keep(c.ruling.why))
+		return
+	}
 	if what == codeWrite && cmd != nil && cmd.unlisted {
 		name, _, _ = strings.Cut(name, "|")
 	}
@@ -123,6 +129,8 @@ func (c *core) words(what code, command string) string {
 		return "+OK\r\n"
 	case codeMoved:
 		return c.moved(command)
+	case codeRuled:
+		return c.ruling.take(command)
 	case codeEarly:
 		return errorLine("TRYAGAIN", "the cluster does not know yet that this node is a primary; then this session is bound.")
 	case codeList:
