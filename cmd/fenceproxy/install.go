@@ -21,6 +21,11 @@ type installCmd struct {
 	Elections bool          `help:"Also make the table of elections, for an election backend of postgres://."`
 	Grant     []string      `placeholder:"ROLE" help:"With --elections: let these roles campaign, besides the control role."`
 	SCRAM     bool          `name:"scram" help:"Also let the control role look up SCRAM verifiers, for scram_verifiers: control. Needs a superuser."`
+	Protect   []string      `placeholder:"TABLES=ELECTION" sep:"none" help:"Let only the leader of ELECTION write the tables that match (schema.table, with * ? and {name}), also without the proxy. --dsn then names the database of the tables."`
+	Remove    bool          `help:"Take the protection of all tables away, or with --protect that of these patterns."`
+	Always    bool          `help:"With --protect: also refuse sessions with session_replication_role=replica, and what logical replication applies. Costs a call for each row."`
+	NewTables bool          `help:"With --protect: also protect tables that match as they are made, by an event trigger. Needs a superuser."`
+	Control   string        `name:"control-dsn" env:"FENCEPROXY_CONTROL_DSN" placeholder:"URL" help:"With --protect and --remove: the control database, where that is another than --dsn."`
 	Print     bool          `help:"Print the SQL and connect to nothing."`
 	Timeout   time.Duration `default:"30s" help:"How long to wait for the server."`
 }
@@ -34,11 +39,16 @@ Examples:
   fenceproxy install --print
   fenceproxy install --dsn postgres://postgres@localhost/postgres
   fenceproxy install --elections --grant app
-  fenceproxy install --scram`
+  fenceproxy install --scram
+  fenceproxy install --protect 'billing.*=billing' --dsn postgres://postgres@localhost/app --control-dsn postgres://postgres@localhost/postgres
+  fenceproxy install --remove --dsn postgres://postgres@localhost/app --control-dsn postgres://postgres@localhost/postgres`
 }
 
 // Run installs or prints.
 func (c *installCmd) Run(ctx context.Context, s *streams) error {
+	if c.protects() {
+		return c.protection(ctx, s)
+	}
 	sql, err := c.sql()
 	if err != nil {
 		return &exitError{exitUsage, err}

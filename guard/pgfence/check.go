@@ -71,6 +71,9 @@ func (f *Fence) Check(ctx context.Context) []guard.Problem {
 	say(version < 140000, false, fmt.Sprintf("the server's version %d is older than 14, with which this was not tried", version/10000), "")
 	say(prepared > 0, false, fmt.Sprintf("max_prepared_transactions is %d: a prepared transaction outlives its session, and a takeover does not end it", prepared),
 		"set it to 0, or leave PREPARE TRANSACTION refused, as it is by default")
+	if schema && len(missing) == 0 {
+		ps = append(ps, f.checkProtection(ctx, conn)...)
+	}
 	return ps
 }
 

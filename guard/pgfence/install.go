@@ -29,15 +29,8 @@ func InstallSQL(o InstallOptions) (string, error) {
 	if o.Role == "" {
 		o.Role = DefaultRole
 	}
-	switch {
-	case len(o.Role) > 63:
-		return "", errors.New("control role: its name is longer than 63 bytes")
-	case strings.ContainsAny(o.Role, "\x00\\\n\r"):
-		return "", errors.New("control role: its name holds a NUL, a backslash or a line break")
-	case strings.Contains(o.Role, "$fenceproxy_install$"):
-		return "", errors.New("control role: its name holds the script's own quote")
-	case strings.HasPrefix(o.Role, "pg_"), o.Role == "public", o.Role == "none":
-		return "", fmt.Errorf("control role: %s is a name of the server's own", o.Role)
+	if err := checkRole(o.Role); err != nil {
+		return "", err
 	}
 	login := "NOLOGIN"
 	if o.Login {
@@ -52,6 +45,20 @@ func InstallSQL(o InstallOptions) (string, error) {
 		":name:", quote(o.Role),
 		":login:", login,
 	).Replace(sql), nil
+}
+
+func checkRole(role string) error {
+	switch {
+	case len(role) > 63:
+		return errors.New("control role: its name is longer than 63 bytes")
+	case strings.ContainsAny(role, "\x00\\\n\r"):
+		return errors.New("control role: its name holds a NUL, a backslash or a line break")
+	case strings.Contains(role, "$fenceproxy_"):
+		return errors.New("control role: its name holds the script's own quote")
+	case strings.HasPrefix(role, "pg_"), role == "public", role == "none":
+		return fmt.Errorf("control role: %s is a name of the server's own", role)
+	}
+	return nil
 }
 
 const installSQL = `-- fenceproxy: the fence of this cluster. Run it in the control database.
@@ -113,6 +120,33 @@ CREATE TABLE IF NOT EXISTS fenceproxy.gate ();
 REVOKE ALL ON fenceproxy.fence, fenceproxy.session, fenceproxy.gate, fenceproxy.proof_key, fenceproxy.protected_database FROM PUBLIC;
 GRANT SELECT, INSERT, UPDATE, DELETE ON fenceproxy.fence, fenceproxy.session, fenceproxy.gate TO :role:;
 GRANT SELECT ON fenceproxy.proof_key, fenceproxy.protected_database TO :role:;
-
+` + privateSQL + `
 COMMIT;
+`
+
+// privateSQL takes from everybody but the owner and the control roles (there may be several)
+// what default privileges gave them of the schema's own things. Others may use the schema for
+// the table of elections.
+const privateSQL = `
+DO $fenceproxy_install$
+DECLARE
+	t record;
+BEGIN
+	FOR t IN SELECT 'CREATE ON SCHEMA fenceproxy' AS what, a.grantee
+			FROM pg_catalog.pg_namespace n, pg_catalog.aclexplode(n.nspacl) a
+			WHERE n.nspname = 'fenceproxy' AND a.privilege_type = 'CREATE' AND a.grantee <> n.nspowner
+		UNION ALL SELECT DISTINCT 'ALL ON fenceproxy.' || c.relname, a.grantee
+			FROM pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a
+			WHERE c.relnamespace = 'fenceproxy'::pg_catalog.regnamespace AND a.grantee <> c.relowner
+			AND NOT EXISTS (SELECT FROM pg_catalog.pg_auth_members m WHERE m.member = a.grantee AND m.roleid = 'pg_signal_backend'::pg_catalog.regrole)
+			AND c.relname IN ('fence', 'session', 'gate', 'proof_key', 'protected_database', 'protection', 'protected_table')
+		UNION ALL SELECT 'ALL ON FUNCTION ' || p.oid::pg_catalog.regprocedure, a.grantee
+			FROM pg_catalog.pg_proc p, pg_catalog.aclexplode(coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner))) a
+			WHERE p.pronamespace = 'fenceproxy'::pg_catalog.regnamespace AND a.grantee <> p.proowner
+			AND p.proname IN ('prove', 'protect', 'protect_row', 'apply_protection', 'protect_new_tables')
+	LOOP
+		EXECUTE pg_catalog.format('REVOKE %s FROM %s', t.what, CASE t.grantee WHEN 0 THEN 'PUBLIC' ELSE t.grantee::pg_catalog.regrole::text END);
+	END LOOP;
+END
+$fenceproxy_install$;
 `

@@ -1,0 +1,4 @@
+package pgfence
+
+// Expression is expression.
+func (p Protection) Expression() (match, election string) { return p.expression() }
