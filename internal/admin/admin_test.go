@@ -11,8 +11,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -228,6 +230,61 @@ func TestBodies(t *testing.T) {
 	}
 }
 
+// Headers and bodies that come byte by byte have their time, however slowly they come on.
+func TestSlowCallers(t *testing.T) {
+	l := listen(t, "tcp", "127.0.0.1:0")
+	s := New(Config{})
+	s.headerTimeout, s.bodyTimeout = 300*time.Millisecond, 300*time.Millisecond
+	s.API("POST /api", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		v := map[string]any{}
+		if ReadJSON(w, r, &v) {
+			WriteJSON(w, http.StatusOK, v)
+		}
+	}))
+	s.API("POST /unread", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		WriteError(w, &Error{Code: "no"})
+	}))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, l) }()
+	const head = "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+	for name, c := range map[string]struct{ begin, drip, want string }{
+		"header":      {"GET /api HTTP/1.1\r\nHost: localhost\r\n", "X: y\r\n", ""},
+		"body":        {fmt.Sprintf(head, "/api"), " ", "HTTP/1.1 408 "},
+		"unread body": {fmt.Sprintf(head, "/unread"), " ", "HTTP/1.1 400 "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			var dripping sync.WaitGroup
+			dripping.Go(func() {
+				tick := time.NewTicker(20 * time.Millisecond)
+				defer tick.Stop()
+				_, err := io.WriteString(conn, c.begin)
+				for err == nil {
+					<-tick.C
+					_, err = io.WriteString(conn, c.drip)
+				}
+			})
+			_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+			// The connection is closed, or reset with what was sent unread.
+			b, err := io.ReadAll(conn)
+			if os.IsTimeout(err) || !strings.HasPrefix(string(b), c.want) || c.want == "" && strings.HasPrefix(string(b), "HTTP/1.1 2") {
+				t.Errorf("%q %v, want %s", b, err, c.want)
+			}
+			_ = conn.Close()
+			dripping.Wait()
+		})
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 // Connections above the bound are closed, and one that ends makes room.
 func TestMaxConns(t *testing.T) {
 	l := listen(t, "tcp", "127.0.0.1:0")
@@ -258,6 +315,37 @@ func TestMaxConns(t *testing.T) {
 		conn := dial()
 		defer conn.Close()
 		return answers(conn)
+	})
+}
+
+// However many calls stay, health is answered; further calls are told.
+func TestCallsLeaveRoomForHealth(t *testing.T) {
+	l := listen(t, "tcp", "127.0.0.1:0")
+	serve(t, Config{MaxConns: 4}, l)
+	c := client(t, &http.Transport{})
+	url := "http://" + l.Addr().String()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for range 3 {
+		r, _ := http.NewRequestWithContext(ctx, http.MethodGet, url+"/stream", nil)
+		res, err := c.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+	}
+	if status, code := ask(t, c, "POST", url+"/api/1", ""); status != 503 || code != "too-many-calls" {
+		t.Error(status, code)
+	}
+	testenv.Eventually(t, "health is answered", func() bool {
+		r, _ := http.NewRequestWithContext(ctx, http.MethodGet, url+"/open", nil)
+		res, err := c.Do(r) // the connection of the call before may not be closed yet
+		return err == nil && res.Body.Close() == nil && res.StatusCode == http.StatusOK
+	})
+	cancel()
+	testenv.Eventually(t, "there is room again", func() bool {
+		status, _ := ask(t, c, "POST", url+"/api/1", "")
+		return status == http.StatusOK
 	})
 }
 

@@ -62,7 +62,12 @@ func ReadJSON(w http.ResponseWriter, r *http.Request, v any) bool {
 
 func readJSON(w http.ResponseWriter, r *http.Request, v any) *Error {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	if err == nil {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	} else {
+		// Or net/http would read on, for the next request, before it sends the answer.
+		w.Header().Set("Connection", "close")
+	}
 	var long *http.MaxBytesError
 	switch {
 	case errors.As(err, &long):

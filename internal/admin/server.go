@@ -64,6 +64,10 @@ type Server struct {
 	token [sha256.Size]byte
 	mux   *http.ServeMux
 	cross *http.CrossOriginProtection
+
+	headerTimeout, bodyTimeout time.Duration
+
+	calls atomic.Int64 // requests of the API under way
 }
 
 // New makes a server without handlers.
@@ -73,7 +77,8 @@ func New(c Config) *Server {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{c: c, token: sha256.Sum256([]byte(c.Token)), mux: http.NewServeMux(), cross: http.NewCrossOriginProtection()}
+	s := &Server{c: c, token: sha256.Sum256([]byte(c.Token)), mux: http.NewServeMux(), cross: http.NewCrossOriginProtection(),
+		headerTimeout: headerTimeout, bodyTimeout: bodyTimeout}
 	s.c.Token = "" // its digest is enough
 	if c.Token != "" {
 		s.c.Token = "set"
@@ -94,6 +99,16 @@ func (s *Server) API(pattern string, h http.Handler) {
 			WriteError(w, e)
 			return
 		}
+		// A quarter of the connections is left for health, however many calls stay: those that
+		// stream or wait.
+		if n := s.calls.Add(1); n > int64(s.c.MaxConns-s.c.MaxConns/4) {
+			s.calls.Add(-1)
+			w.Header().Set("Connection", "close")
+			w.Header().Set("Retry-After", "1")
+			WriteError(w, &Error{Status: http.StatusServiceUnavailable, Code: "too-many-calls", Message: "as many calls as are allowed are under way"})
+			return
+		}
+		defer s.calls.Add(-1)
 		h.ServeHTTP(w, r)
 	}))
 }
@@ -172,7 +187,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	srv := &http.Server{
 		Handler:           http.HandlerFunc(s.serve),
-		ReadHeaderTimeout: headerTimeout,
+		ReadHeaderTimeout: s.headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
 		BaseContext:       func(net.Listener) context.Context { return requests },
@@ -201,7 +216,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 // serve is the mux, whose own answers are made ours.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 { // ReadJSON takes it off
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.bodyTimeout))
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
