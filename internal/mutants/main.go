@@ -189,7 +189,7 @@ var mutants = []mutant{
 		"if !c.allowed {", "if !c.allowed && c.auth {",
 		"./internal/electionapi", "TestWhoMay"},
 	{"elections for those with the token alone", "internal/electionapi/resp.go",
-		"if !c.auth || subtle.ConstantTimeCompare(sum[:], c.digest[:]) != 1 {", "if !c.auth || len(sum) == 0 {",
+		"if !c.auth || subtle.ConstantTimeCompare(sum[:], c.digest[:]) != 1 {", "if !c.auth || subtle.ConstantTimeCompare(sum[:], c.digest[:]) < 0 {",
 		"./internal/electionapi", "TestWhoMay"},
 	{"no election that a listener does not serve", "internal/electionapi/resp.go",
 		"if c.c.Serves != nil && !c.c.Serves(id) {", "if c.c.Serves == nil && id == \"\" {",

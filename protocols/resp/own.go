@@ -67,7 +67,7 @@ func (c *core) own(cmd *command, raw []byte, s *scanner, words int) {
 	case conn.replyOff, conn.skipNext, conn.monitor:
 		c.substitute(codeNotNow, cmd)
 	case s.argc > maxSpans:
-		c.substitute(codeTooLong, cmd)
+		c.substitute(codeTooMany, cmd)
 	default:
 		args := make([][]byte, 0, s.argc)
 		for i := words; i < s.argc; i++ {

@@ -37,6 +37,7 @@ const (
 	codeNoOwnName  code = 'g' // CLIENT GETNAME where the client gave none
 	codeOwn        code = 'v' // the shell's answer to an own command
 	codeNotHere    code = 'e' // an own command that the listener has none for
+	codeTooMany    code = 'f' // an own command of too many words
 	codeNotNow     code = 'p' // an own command at a wrong time
 	codeDenied     code = 'D' // a write that the rules deny to everybody
 	codeRuled      code = 'R' // a write that the rules refuse, by its number in ruling
@@ -147,6 +148,8 @@ func (c *core) words(what code, command string) string {
 		}
 	case codeNotHere:
 		return errorLine(wordErr, notHere(command))
+	case codeTooMany:
+		return errorLine(wordErr, name+" has more words than it can have. Try "+name+" HELP.")
 	case codeNotNow:
 		return errorLine(wordErr, name+" needs replies, and a session that does not monitor. Send CLIENT REPLY ON, or RESET, first.")
 	case codeStatus:
