@@ -5,3 +5,10 @@ CREATE TABLE journal (
 	worker text NOT NULL,
 	number bigint NOT NULL DEFAULT current_setting('fence.number')::bigint
 );
+
+-- What the consumers work off.
+CREATE TABLE queue (
+	id        bigserial PRIMARY KEY,
+	partition text NOT NULL,
+	body      text NOT NULL
+);

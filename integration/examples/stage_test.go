@@ -2,6 +2,7 @@ package examples
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -22,7 +23,14 @@ import (
 	_ "github.com/fenceproxy/fenceproxy/protocols/resp" // program changes
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// They wait for leases to end more than they work.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	testenv.Main(m)
+}
 
 // lease is what the workers of the tests ask for.
 const lease = "3s"
