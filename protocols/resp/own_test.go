@@ -159,7 +159,7 @@ func TestOwnCommandsStayHere(t *testing.T) {
 	for _, set := range []bool{true, false} {
 		var sent testenv.Buffer
 		addr, _ := testenv.RelayTCP(t, testenv.SharedRedis(t).Addr, func(to io.Writer, from io.Reader) {
-			_, _ = io.Copy(io.MultiWriter(to, &sent), from)
+			_, _ = io.Copy(io.MultiWriter(&sent, to), from)
 		}, nil)
 		r := newRig(t, rigOptions{config: func(c *resp.Config) {
 			c.Upstream = addr
