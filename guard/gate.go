@@ -38,6 +38,9 @@ type Gate struct {
 	of      policy.Template
 	epoch   time.Time // the zero of the gate's monotonic times
 	closing chan struct{}
+	// patience is how long a bind waits for a binding of its own token to end before it is
+	// refused.
+	patience time.Duration
 
 	mu      sync.Mutex
 	bound   map[string]*Binding // by election: claiming, live, or not yet free
@@ -227,6 +230,12 @@ func (g *Gate) bind(ctx context.Context, partition string, p *Permit) (*Binding,
 // is what keeps gates apart; here an older consumer is told at once, and a second one is
 // refused without a question.
 func (g *Gate) enter(ctx context.Context, b *Binding) *Refusal {
+	var late <-chan time.Time
+	if g.patience > 0 {
+		t := time.NewTimer(g.patience)
+		defer t.Stop()
+		late = t.C
+	}
 	for {
 		cur, r := g.place(ctx, b)
 		if cur == nil {
@@ -240,12 +249,14 @@ func (g *Gate) enter(ctx context.Context, b *Binding) *Refusal {
 				cur.end(r)
 			case cur.term.Digest != b.term.Digest:
 				return b.conflict(ctx, cur)
-			default:
+			case late == nil:
 				return b.occupied(cur.term.Number, cur.term.Owner)
 			}
 		}
 		select {
 		case <-cur.free:
+		case <-late:
+			late = nil
 		case <-b.permit.Done():
 			return b.permit.k.ended()
 		case <-g.closing:

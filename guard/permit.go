@@ -11,7 +11,16 @@ type Permit struct {
 	k        *keeper
 	term     Term
 	record   Record
+	hold     *hold // of an exclusive listener's session; nil: none is needed
 	released atomic.Bool
+}
+
+// share returns another permit for the same, to be released by itself.
+func (p *Permit) share() *Permit {
+	p.k.g.mu.Lock()
+	defer p.k.g.mu.Unlock()
+	p.k.users++
+	return &Permit{k: p.k, term: p.term, record: p.record}
 }
 
 // Term is the term that the permit is for.
@@ -25,6 +34,11 @@ func (p *Permit) Record() Record { return p.record }
 // that a process that was paused past the end sees it at its first step. Once false it
 // stays false. It does not allocate.
 func (p *Permit) Live() bool {
+	// INVARIANT: a session that must hold its election lives no longer than its hold, which
+	// lives no longer than the permit.
+	if p.hold != nil {
+		return p.hold.b.Live()
+	}
 	if p.k.live() {
 		return true
 	}
@@ -39,12 +53,20 @@ func (p *Permit) TrustedUntil() time.Time {
 }
 
 // Done is closed when the permit has ended. Live may turn false a moment earlier.
-func (p *Permit) Done() <-chan struct{} { return p.k.done }
+func (p *Permit) Done() <-chan struct{} {
+	if p.hold != nil {
+		return p.hold.b.done // which ends with the permit, too
+	}
+	return p.k.done
+}
 
 // Err is nil while the permit lives, and then a *Refusal that says why it ended.
 func (p *Permit) Err() error {
 	if p.Live() {
 		return nil
+	}
+	if p.hold != nil {
+		return p.hold.b.ended()
 	}
 	return p.k.ended()
 }
@@ -63,7 +85,11 @@ func (p *Permit) Invalidate() {
 // Release gives the permit back, after the session's last write. Calling it again
 // does nothing.
 func (p *Permit) Release() {
-	if !p.released.Swap(true) {
-		p.k.g.leave(p.k)
+	if p.released.Swap(true) {
+		return
 	}
+	if p.hold != nil {
+		p.hold.leave()
+	}
+	p.k.g.leave(p.k)
 }
