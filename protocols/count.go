@@ -64,6 +64,15 @@ func (c *Count) LeaveFrom(a net.Addr, most int) {
 	}
 }
 
+// ClientOf names the client of an address: the address without its port. All on Unix sockets
+// are one.
+func ClientOf(a net.Addr) string {
+	if ip, ok := ipOf(a); ok {
+		return ip.String()
+	}
+	return "unix"
+}
+
 func ipOf(a net.Addr) (netip.Addr, bool) {
 	t, ok := a.(*net.TCPAddr)
 	if !ok {

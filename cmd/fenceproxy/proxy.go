@@ -59,6 +59,10 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 		p.ends = append(p.ends, g.Close)
 		return g
 	}
+	exclusive, err := p.exclusive(cfg, b)
+	if err != nil {
+		return nil, err
+	}
 	down, up, err := openTLS(l)
 	if err != nil {
 		return nil, err
@@ -89,6 +93,8 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 			UpstreamTLS:     up,
 			Guard:           pgAdmitter{l, pg.Admit(newGuard(f))},
 			Binder:          f,
+			Exclusive:       pgHolder(exclusive),
+			RequireBound:    l.BindRequired,
 			Verifiers:       verifiers(l, f),
 			DefaultElection: l.Election,
 			Rules:           l.Rules,
@@ -119,7 +125,7 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 		}
 	case config.Redis, config.Valkey:
 		c := respConfig(cfg, l, down, up)
-		c.Log, c.Own = p.log, electionCommands(l, b, p.log)
+		c.Log, c.Own, c.Exclusive = p.log, electionCommands(l, b, p.log), exclusive
 		if l.Group == config.Cluster {
 			p.wire, err = p.cluster(ctx, c, up, newGuard)
 		} else {
@@ -144,6 +150,7 @@ func respConfig(cfg *config.Config, l *config.Listener, down *tlsconf.Server, up
 		Elections:      l.Elections,
 		Rules:          l.Rules,
 		OpenPublish:    l.OpenPublish,
+		RequireBound:   l.BindRequired,
 		MaxConns:       l.MaxConns,
 		Drain:          cfg.Drain,
 		TLS:            down,

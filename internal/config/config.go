@@ -125,6 +125,10 @@ type Listener struct {
 	Nodes []string
 	// ElectionCommands says who may send ELECTION commands (Redis and Valkey only).
 	ElectionCommands ElectionCommands
+	// BindRequired turns away who does not present a live token.
+	BindRequired bool
+	// Exclusive says who may be bound to one election at a time, over all proxies.
+	Exclusive Exclusive
 	// OpenPublish lets readers publish messages (Redis and Valkey only).
 	OpenPublish bool
 	// PreparedTransactions lets leaders PREPARE TRANSACTION (Postgres only). A prepared

@@ -139,6 +139,7 @@ func (r *reader) listener(o *object, others []Listener) Listener {
 	r.elections(o, &l)
 	r.rules(o, &l)
 	r.electionCommands(o, &l)
+	r.bound(o, &l)
 	r.encryption(o, &l)
 	r.cluster(o, from, control, &l)
 	r.scram(o, &l)

@@ -11,6 +11,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/guard/pgfence"
+	"github.com/fenceproxy/fenceproxy/protocols"
 )
 
 // settle decides, after login and before the client's first message, whether the session
@@ -167,6 +168,9 @@ func (s *session) admit(ctx context.Context) *guard.Refusal {
 			return s.refused(err, cred)
 		}
 		p, err := s.cfg.Guard.Admit(ctx, cred)
+		if err == nil && s.cfg.Exclusive != nil {
+			p, err = s.cfg.Exclusive.Hold(ctx, p, protocols.ClientOf(s.client.RemoteAddr()))
+		}
 		if err != nil {
 			return s.refused(err, cred)
 		}

@@ -41,10 +41,12 @@ type core struct {
 	token    election.Token
 
 	// Of a sidecar listener; see sidecar.go.
-	lead  protocols.Leadership // nil: none, or not for this session
-	own   guard.Credential     // of lead, while it is settled
-	tried bool                 // it was refused since the server was at rest
-	unled *guard.Refusal       // why it was
+	lead protocols.Leadership // nil: none, or not for this session
+	// required: who is not bound when it has logged in is turned away.
+	required bool
+	own      guard.Credential // of lead, while it is settled
+	tried    bool             // it was refused since the server was at rest
+	unled    *guard.Refusal   // why it was
 
 	isBound  bool
 	terms    []guard.Term // of the elections that it is bound to, in the order of the binds
@@ -216,7 +218,12 @@ func (c *core) notBound(r *guard.Refusal) (toClient []byte) {
 	default:
 		c.refusal = r
 	}
-	if c.phase == settling {
+	switch {
+	case c.phase == settling && c.required:
+		// INVARIANT: not a byte of its client's has gone upstream since its login, and none will.
+		c.end(turnedAway(c.standing()))
+		return nil
+	case c.phase == settling:
 		return c.release(r)
 	}
 	c.setting = refused

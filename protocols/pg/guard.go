@@ -48,3 +48,29 @@ func (a admitter) Admit(ctx context.Context, c guard.Credential) (Permit, error)
 	}
 	return p, nil
 }
+
+// A Holder lets one session at a time, or those of one client, have a permit for an
+// election.
+type Holder interface {
+	// Hold returns a permit in the place of p that lives only while the session holds the
+	// election. Its error is a *guard.Refusal; p is released then.
+	Hold(ctx context.Context, p Permit, client string) (Permit, error)
+}
+
+// Hold makes a Holder of a guard.Exclusive.
+func Hold(x *guard.Exclusive) Holder { return holder{x} }
+
+type holder struct{ x *guard.Exclusive }
+
+func (h holder) Hold(ctx context.Context, p Permit, client string) (Permit, error) {
+	g, ok := p.(*guard.Permit)
+	if !ok {
+		p.Release()
+		return nil, &guard.Refusal{Reason: guard.NotAllowed, Election: p.Term().Election, Detail: "a permit of another kind"}
+	}
+	held, err := h.x.Hold(ctx, g, client)
+	if err != nil {
+		return nil, err
+	}
+	return held, nil
+}

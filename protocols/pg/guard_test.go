@@ -14,7 +14,7 @@ import (
 )
 
 // realRig is a rig with the real guard, the real fence and elections in memory.
-func realRig(t *testing.T) (*rig, election.Backend) {
+func realRig(t *testing.T, change ...func(*Config, election.Backend)) (*rig, election.Backend) {
 	t.Helper()
 	r := newRig(t, nil)
 	r.stop()
@@ -38,6 +38,9 @@ func realRig(t *testing.T) (*rig, election.Backend) {
 	r.serve(func(c *Config) {
 		c.Guard, c.Binder = Admit(g), fence
 		c.DefaultElection = r.db // elections keep apart by test
+		for _, f := range change {
+			f(c, backend)
+		}
 	})
 	return r, backend
 }

@@ -198,6 +198,10 @@ func sqlState(r guard.Reason) string {
 		return "FP009"
 	case guard.InvalidCredential:
 		return "FP010"
+	case guard.Occupied:
+		return "FP011"
+	case guard.BindingLost:
+		return "FP012"
 	}
 	return "FP000"
 }
@@ -237,6 +241,17 @@ func refusalReport(severity string, r *guard.Refusal) report {
 	return report{severity: severity, code: sqlState(r.Reason), message: r.Message(), detail: strings.Join(d, " "), hint: hint}
 }
 
+// turnedAway says to a client why it cannot be served where sessions have to be bound.
+func turnedAway(r *guard.Refusal) report {
+	rep := refusalReport("FATAL", r)
+	if r.Reason == guard.NoCredential {
+		rep.code, rep.message = "28000", "connection refused: it presents no live token"
+		rep.detail, rep.hint = "", "Present the live token at connect: options=-c fence.election=... -c fence.token=..."
+	}
+	rep.detail = strings.TrimSpace(rep.detail + " This listener serves bound sessions alone.")
+	return rep
+}
+
 // detail says what a refusal of this reason means, where nothing more is known.
 func detail(r guard.Reason) string {
 	switch r {
@@ -260,6 +275,8 @@ func detail(r guard.Reason) string {
 		return "The listener's configuration does not name it."
 	case guard.NotAllowed:
 		return "It would outlast the fence."
+	case guard.BindingLost:
+		return "One session at a time holds the election here, and another may by now."
 	}
 	return ""
 }

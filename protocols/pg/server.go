@@ -46,6 +46,11 @@ type Config struct {
 	// Guard admits credentials, and Binder binds sessions.
 	Guard  Admitter
 	Binder Binder
+	// Exclusive lets one session, or the sessions of one client address, be bound to an
+	// election at a time; nil lets all that present its live token.
+	Exclusive Holder
+	// RequireBound turns a client away after its login that is not bound then.
+	RequireBound bool
 	// Elections are the elections that clients may present tokens of; empty means
 	// all.
 	Elections []string

@@ -63,6 +63,7 @@ func newSession(srv *Server, client net.Conn, upstream stream, start *startup) *
 			allowPrepared: cfg.AllowPreparedTransactions, replication: start.replication, election: cfg.DefaultElection,
 			elections:   func(id string) bool { return len(cfg.Elections) == 0 || slices.Contains(cfg.Elections, id) },
 			lead:        cfg.Lead,
+			required:    cfg.RequireBound,
 			wishAtStart: start.readOnly, wish: start.readOnly,
 			channels: channelsOf(certOf(client), certOf(upstream), cfg.Verifiers != nil), newNonce: newNonce,
 		},

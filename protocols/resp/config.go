@@ -56,6 +56,12 @@ type Config struct {
 	KeepAlive net.KeepAliveConfig
 	// Guard admits sessions.
 	Guard Admitter
+	// Exclusive lets one session, or the sessions of one client address, be bound to an
+	// election at a time; nil lets all that present its live token.
+	Exclusive *guard.Exclusive
+	// RequireBound refuses everything to a session that is not bound but what may bind it
+	// (AUTH, HELLO, FENCE), PING, RESET and QUIT. A refused credential ends it.
+	RequireBound bool
 	// Control reads the command table of the same server.
 	Control Control
 	// Election is the election of a credential that names none; empty means that it

@@ -86,6 +86,7 @@ type coreConfig struct {
 	maybe     bool                 // it may be one all the same
 	owns      map[string]bool      // own commands that the shell answers, by name
 	lead      protocols.Leadership // nil: the listener does not campaign
+	required  bool                 // who is not bound is served nothing
 }
 
 // A commandTable knows the server's commands by lower-case name.

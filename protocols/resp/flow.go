@@ -214,7 +214,7 @@ func (c *core) admitted(b *binding, refusal *guard.Refusal) {
 
 // maySoon reports whether a refusal is of something that is out of reach for a while.
 func maySoon(r *guard.Refusal) bool {
-	return r.Reason == guard.FenceUnavailable || r.Reason == guard.BackendUnknown
+	return r.Reason == guard.FenceUnavailable || r.Reason == guard.BackendUnknown || r.Reason == guard.Occupied
 }
 
 // send puts a step's commands into up and awaits as many answers.
@@ -297,6 +297,7 @@ func (c *core) finish(r *guard.Refusal) {
 	if own {
 		c.bindErr = r
 		c.substitute(codeBind, fenceCommand)
+		c.turnAway(r != nil)
 	}
 }
 

@@ -67,11 +67,11 @@ func (c *core) command(raw []byte, s *scanner) bool {
 		}
 		cmd = cmd.sub(lowered(&c.lower, word))
 	}
-	if cmd != nil && cmd.verb != verbNone && c.special(cmd, raw, s) {
+	if cmd != nil && cmd.verb != verbNone && !c.barred(cmd) && c.special(cmd, raw, s) {
 		return true
 	}
 	code := c.verdict(cmd)
-	if c.ruling != nil {
+	if c.ruling != nil && code != codeBarred {
 		code = c.ruled(cmd, raw, s.argc)
 	}
 	if c.lead != nil && c.follow(cmd, code) {
@@ -79,7 +79,7 @@ func (c *core) command(raw []byte, s *scanner) bool {
 	}
 	if c.retry != nil && cmd != nil {
 		// Inside MULTI it would be too late to bind.
-		if (code == codeWrite || cmd.verb == verbMulti) && c.bindsNow() {
+		if (code == codeWrite || code == codeBarred || cmd.verb == verbMulti) && c.bindsNow() {
 			return false
 		}
 		if code == codeWrite && c.replica {
@@ -96,6 +96,7 @@ func (c *core) command(raw []byte, s *scanner) bool {
 	}
 	if code != 0 {
 		c.substitute(code, cmd)
+		c.turnAway(code == codeBarred)
 		return true
 	}
 	c.up = append(c.up, raw...)
@@ -109,6 +110,9 @@ func (c *core) command(raw []byte, s *scanner) bool {
 // INVARIANT: zero for a write only while the session is bound, but for messages where the
 // listener's rule opens them.
 func (c *core) verdict(cmd *command) code {
+	if c.barred(cmd) {
+		return codeBarred
+	}
 	class := policy.RedisWrite
 	if cmd != nil {
 		class = cmd.Class

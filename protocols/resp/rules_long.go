@@ -10,6 +10,8 @@ package resp
 // are judged as they come, and that it is not refused so far.
 func (c *core) longVerdict(cmd *command) (verdict code, keyed bool) {
 	switch {
+	case c.barred(cmd):
+		return codeBarred, false
 	case c.ruling == nil || !c.rulesDecide(cmd):
 		return c.verdict(cmd), false
 	case cmd != nil && c.stream.keys.Begin(cmd.RedisCommand, c.stream.argc):

@@ -114,6 +114,7 @@ func (s *Server) session(ctx context.Context, client net.Conn) {
 		maybe:     table.cluster != single,
 		owns:      s.owns,
 		lead:      s.c.Lead,
+		required:  s.c.RequireBound,
 	}
 	if at.node != nil {
 		cfg.cluster = neighbourhood{at.node, at.node.cluster.host(client)}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/guard/redisfence"
+	"github.com/fenceproxy/fenceproxy/protocols"
 )
 
 const (
@@ -317,6 +318,9 @@ func (x *session) admit(ctx context.Context, q question) (*binding, *guard.Refus
 	ctx, cancel := context.WithTimeout(ctx, x.server.c.AdmitTimeout)
 	defer cancel()
 	p, err := x.server.c.Guard.Admit(ctx, q.credential)
+	if err == nil && x.server.c.Exclusive != nil {
+		p, err = x.server.c.Exclusive.Hold(ctx, p, protocols.ClientOf(x.client.RemoteAddr()))
+	}
 	if err != nil {
 		r := refusalOf(err, q.credential.Election)
 		x.refused.add(q.credential.Election, r)

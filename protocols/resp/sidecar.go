@@ -21,7 +21,7 @@ func (c *core) follow(cmd *command, code code) bool {
 		return false
 	}
 	switch {
-	case code == codeWrite, code == codeUnknown, code == codeLeader:
+	case code == codeWrite, code == codeUnknown, code == codeLeader, code == codeBarred:
 	case cmd != nil && cmd.verb == verbMulti:
 	default:
 		return false

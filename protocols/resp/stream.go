@@ -128,6 +128,7 @@ func (c *core) nextArg() {
 		c.sendToPrimary()
 	case s.code != 0:
 		c.substitute(s.code, s.cmd)
+		c.turnAway(s.code == codeBarred)
 	}
 }
 
@@ -272,7 +273,7 @@ func (c *core) judgeLong(arg []byte) bool {
 // bindsFirst begins to bind, where that may help a command that is refused and of which the
 // server has nothing yet: it is to be judged again then. Otherwise it says how it is refused.
 func (c *core) bindsFirst(cmd *command, code code) (_ code, again bool) {
-	if code == codeWrite && c.retry != nil && cmd != nil && !c.stream.begun {
+	if (code == codeWrite || code == codeBarred) && c.retry != nil && cmd != nil && !c.stream.begun {
 		if c.bindsNow() {
 			return code, true
 		}

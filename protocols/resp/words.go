@@ -41,6 +41,7 @@ const (
 	codeNotNow     code = 'p' // an own command at a wrong time
 	codeDenied     code = 'D' // a write that the rules deny to everybody
 	codeRuled      code = 'R' // a write that the rules refuse, by its number in ruling
+	codeBarred     code = 'B' // anything of a session that has to be bound, and is not
 	codeSentinel   code = 'S' // nothing: it marks a place in the order of replies
 )
 
@@ -96,6 +97,8 @@ func (c *core) words(what code, command string) string {
 		return errorLine(refusalWord(c.why()), refusalText(c.why())+" Refused: "+name+"."+instead(command))
 	case codeUnknown:
 		return errorLine(wordFenced, "refused: the server does not know this command, so it counts as a write, and this session may not write: "+refusalText(c.why()))
+	case codeBarred:
+		return errorLine(refusalWord(c.why()), "this listener serves bound sessions alone: "+refusalText(c.why())+" Refused: "+name+".")
 	case codeNoName:
 		return errorLine(wordErr, "unknown command: its name, or its subcommand's, is longer than "+strconv.Itoa(maxName)+" bytes or has a NUL in it.")
 	case codeLeader:
