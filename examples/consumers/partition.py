@@ -17,23 +17,31 @@ def ask(method, path, timeout=LEASE, **body):
     return urllib.request.urlopen(request, timeout=timeout)
 
 
+def reason(e):
+    """What the proxy said, or why it said nothing."""
+    return json.load(e)["error"]["message"] if isinstance(e, urllib.error.HTTPError) else str(e)
+
+
 class Partition:
     def __init__(self, consumer, name):
         """Claims the partition, waiting for the gate to be rid of an earlier consumer. Raises
         Busy when another has it."""
         self.name, self.why, self._done = name, None, threading.Event()
         self._election = f"elections/orders-{name}"
-        term = json.load(ask("POST", f"{self._election}/acquire", owner=consumer, ttl_ms=int(LEASE * 1000)))
+        try:
+            term = json.load(ask("POST", f"{self._election}/acquire", owner=consumer, ttl_ms=int(LEASE * 1000)))
+        except OSError as e:
+            raise Busy(reason(e))
         if term["outcome"] != "acquired":
             raise Busy(f"{term.get('owner')} has partition {name}")
         self.token, self.number = term["token"], term["number"]
         threading.Thread(target=self._renew, daemon=True).start()
         asked = time.monotonic()
         try:
-            binding = json.load(ask("POST", f"gates/orders/partitions/{name}/bind", token=self.token))
-        except urllib.error.HTTPError as e:
+            binding = json.load(ask("POST", f"gates/orders/partitions/{name}/bind", token=self.token, wait_ms=int(LEASE * 500)))
+        except OSError as e:
             self._resign()
-            raise Busy(json.load(e)["error"]["message"])
+            raise Busy(reason(e))
         self._binding = f"gates/orders/bindings/{binding['binding']}"
         self._trusted = asked + binding["trusted_ms"] / 1000
         threading.Thread(target=self._keep, daemon=True).start()
@@ -48,13 +56,16 @@ class Partition:
         self.why = self.why or "released"
         try:
             ask("DELETE", self._binding).close()
-        except urllib.error.HTTPError:
-            pass  # lost already
+        except OSError:
+            pass  # lost already, or it ends by itself
         self._resign()
 
     def _resign(self):
         self._done.set()
-        ask("POST", f"{self._election}/resign", token=self.token).close()
+        try:
+            ask("POST", f"{self._election}/resign", token=self.token).close()
+        except OSError:
+            pass  # the lease ends by itself
 
     def _renew(self):
         """Renews the lease of the election."""

@@ -57,20 +57,23 @@ async function lead(elections, term, renewed) {
 async function main() {
   const elections = connect();
   while (!stopping) {
-    const asked = now();
-    const term = await election(elections, 'ACQUIRE', 'OWNER', worker, 'TTL', LEASE);
-    if (term.outcome !== 'acquired') {
-      await sleep(LEASE / 15);
-      continue;
-    }
-    console.log(worker, 'leads with number', term.number);
     try {
-      await lead(elections, term, asked);
+      const asked = now();
+      const term = await election(elections, 'ACQUIRE', 'OWNER', worker, 'TTL', LEASE);
+      if (term.outcome !== 'acquired') {
+        await sleep(LEASE / 15);
+        continue;
+      }
+      console.log(worker, 'leads with number', term.number);
+      try {
+        await lead(elections, term, asked);
+      } finally {
+        console.log(worker, 'leads no more');
+        await election(elections, 'RESIGN', term.token); // so that the next need not wait for the lease
+      }
     } catch (e) {
       console.log(worker, 'failed:', e.message); // FENCED: a stale leader
     }
-    await election(elections, 'RESIGN', term.token); // so that the next need not wait for the lease
-    console.log(worker, 'leads no more');
   }
   elections.disconnect();
 }

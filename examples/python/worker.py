@@ -20,23 +20,25 @@ ELECTION = "reports"
 
 
 def ask(verb, **body):
-    """Asks the proxy about the election: acquire, renew or resign."""
+    """Asks the proxy about the election: acquire, renew or resign. Without an answer the
+    outcome is unknown."""
     request = urllib.request.Request(f"{API}/v1/elections/{ELECTION}/{verb}", json.dumps(body).encode(),
                                      {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=LEASE / 3) as answer:
-        return json.load(answer)
+    try:
+        with urllib.request.urlopen(request, timeout=LEASE / 3) as answer:
+            return json.load(answer)
+    except OSError as e:
+        print("cannot", verb + ":", e, flush=True)
+        return {"outcome": "unknown"}
 
 
 def campaign(worker):
     """Waits for the leadership; returns it, and when it was asked for."""
     while True:
         asked = time.monotonic()
-        try:
-            answer = ask("acquire", owner=worker, ttl_ms=int(LEASE * 1000))
-            if answer["outcome"] == "acquired":
-                return answer, asked
-        except OSError as e:
-            print(worker, "cannot campaign:", e, flush=True)
+        answer = ask("acquire", owner=worker, ttl_ms=int(LEASE * 1000))
+        if answer["outcome"] == "acquired":
+            return answer, asked
         time.sleep(LEASE / 15)
 
 
@@ -47,12 +49,11 @@ def lead(worker, token, renewed):
         order = 0
         while (now := time.monotonic()) < renewed + LEASE * 0.9:
             if now > renewed + LEASE / 3:
-                try:
-                    if ask("renew", token=token)["outcome"] == "lost":
-                        return
+                outcome = ask("renew", token=token)["outcome"]
+                if outcome == "lost":
+                    return
+                if outcome == "renewed":
                     renewed = now
-                except OSError as e:
-                    print(worker, "cannot renew:", e, flush=True)
             order += 1
             with conn.transaction():
                 conn.execute("INSERT INTO journal (worker) VALUES (%s)", (worker,))
