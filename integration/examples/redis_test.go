@@ -3,6 +3,8 @@ package examples
 import (
 	"context"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,16 +14,21 @@ import (
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
 )
 
-// The modules are those of the tests of clients: the version in package.json is the same.
 func TestNode(t *testing.T) {
 	t.Parallel()
 	ctx := testenv.Context(t)
 	s := newStage(t, ctx, "node", "fenceproxy.yaml")
+	// The modules are those of the tests of clients.
+	const clients = "../../respclients/testdata/node-redis"
+	version := regexp.MustCompile(`"ioredis": "[^"]+"`)
+	if here, there := version.FindString(s.read(t, "package.json")), version.FindString(s.read(t, filepath.Join("../../integration/examples/testdata", clients, "package.json"))); here != there {
+		t.Errorf("package.json has %s, the tests have %s", here, there)
+	}
 	bin, err := exec.LookPath("node")
 	if err != nil {
 		t.Fatalf("%v (make deps installs it)", err)
 	}
-	env := []string{"NODE_PATH=" + testenv.NodeModules(t, "../../respclients/testdata/node-redis"), "PROXY=redis://" + s.at("127.0.0.1:6380"), leaseSeconds}
+	env := []string{"NODE_PATH=" + testenv.NodeModules(t, clients), "PROXY=redis://" + s.at("127.0.0.1:6380"), leaseSeconds}
 	takeover{
 		start: func(name string) *worker {
 			return s.start(t, ctx, name, "node worker.js "+name, env, bin, "worker.js", name)

@@ -151,13 +151,16 @@ func (p *Proxy) PID() int { return p.cmd.Process.Pid }
 func (p *Proxy) Signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 
 // Pause stops the proxy with SIGSTOP, and returns when every thread of it stands.
-func (p *Proxy) Pause(t testing.TB) {
+func (p *Proxy) Pause(t testing.TB) { Pause(t, p.PID()) }
+
+// Pause stops a process with SIGSTOP, and returns when every thread of it stands.
+func Pause(t testing.TB, pid int) {
 	t.Helper()
-	p.Signal(syscall.SIGSTOP)
-	Eventually(t, "the proxy stands", func() bool {
-		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
+	_ = syscall.Kill(pid, syscall.SIGSTOP)
+	Eventually(t, "the process stands", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 		if err != nil || len(threads) == 0 {
-			t.Fatal("the proxy's threads cannot be seen")
+			t.Fatal("the threads of the process cannot be seen")
 		}
 		for _, name := range threads {
 			stat, err := os.ReadFile(name)
