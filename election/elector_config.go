@@ -67,6 +67,12 @@ const (
 	defaultReleaseTimeout = 5 * time.Second
 )
 
+// Check says what is wrong with c, as NewElector would.
+func (c ElectorConfig) Check() error {
+	_, err := c.normalize()
+	return err
+}
+
 // normalize fills in the defaults of c and checks it.
 func (c ElectorConfig) normalize() (ElectorConfig, error) {
 	o, err := AcquireOptions{Owner: c.Owner, TTL: c.TTL, MinFencing: c.MinFencing}.Normalize(c.Election)

@@ -14,6 +14,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/guard/redisfence"
 	"github.com/fenceproxy/fenceproxy/guard/redissentinel"
 	"github.com/fenceproxy/fenceproxy/internal/config"
+	"github.com/fenceproxy/fenceproxy/internal/sidecar"
 	"github.com/fenceproxy/fenceproxy/protocols/pg"
 	"github.com/fenceproxy/fenceproxy/protocols/resp"
 	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
@@ -27,6 +28,7 @@ type proxy struct {
 	wire     wire
 	fence    fence
 	certs    []tlsconf.Reloader // whose files are watched
+	lead     *sidecar.Lead      // nil where the listener does not campaign
 	// ends undoes what was opened, last first.
 	ends []func()
 }
@@ -43,7 +45,7 @@ type wire interface {
 }
 
 // newProxy opens a listener and what it needs. It waits for no server.
-func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b election.Backend, log *slog.Logger) (_ *proxy, err error) {
+func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b election.Backend, own *campaigns, log *slog.Logger) (_ *proxy, err error) {
 	p := &proxy{Listener: l, log: log.With("listener", l.Name)}
 	defer func() {
 		if err != nil {
@@ -57,10 +59,16 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 		gc.Log = p.log
 		g := guard.New(b, f, gc)
 		p.ends = append(p.ends, g.Close)
+		if p.lead != nil {
+			p.lead.Over(g)
+		}
 		return g
 	}
 	exclusive, err := p.exclusive(cfg, b)
 	if err != nil {
+		return nil, err
+	}
+	if p.lead, err = own.lead(l); err != nil {
 		return nil, err
 	}
 	down, up, err := openTLS(l)
@@ -98,6 +106,7 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 			Verifiers:       verifiers(l, f),
 			DefaultElection: l.Election,
 			Rules:           l.Rules,
+			Lead:            p.leadership(),
 
 			AllowPreparedTransactions: l.PreparedTransactions,
 			AllowReplication:          l.Replication,
@@ -125,7 +134,7 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 		}
 	case config.Redis, config.Valkey:
 		c := respConfig(cfg, l, down, up)
-		c.Log, c.Own, c.Exclusive = p.log, electionCommands(l, b, p.log), exclusive
+		c.Log, c.Own, c.Exclusive, c.Lead = p.log, electionCommands(l, b, p.log), exclusive, p.leadership()
 		if l.Group == config.Cluster {
 			p.wire, err = p.cluster(ctx, c, up, newGuard)
 		} else {

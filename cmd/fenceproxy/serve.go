@@ -59,6 +59,7 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 	defer gates.close()
 	defer context.AfterFunc(ctx, gates.close)() // consumers are told while requests drain
 
+	own := &campaigns{backend: backend, log: log}
 	var proxies []*proxy
 	defer func() {
 		for _, p := range proxies {
@@ -66,14 +67,14 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 		}
 	}()
 	for i := range cfg.Listeners {
-		p, err := newProxy(ctx, cfg, &cfg.Listeners[i], backend, log)
+		p, err := newProxy(ctx, cfg, &cfg.Listeners[i], backend, own, log)
 		if err != nil {
 			return err
 		}
 		proxies = append(proxies, p)
 	}
 	log.Info("fenceproxy is serving", "version", versionText(), "elections", cfg.Elections.Backend, "listeners", len(proxies))
-	return serveAll(ctx, cfg, backend, proxies, adm, log)
+	return own.around(ctx, adm, func(ctx context.Context) error { return serveAll(ctx, cfg, backend, proxies, adm, log) })
 }
 
 // startTimeout bounds each question that serve asks at its start.

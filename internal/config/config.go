@@ -112,6 +112,8 @@ type Listener struct {
 	// Election is the election of sessions that present a token alone; empty means
 	// that they must name theirs.
 	Election string
+	// Elect says that the listener campaigns itself, in Election; nil that it does not.
+	Elect *Elect
 	// Elections are the elections that this listener serves: exact names, or
 	// prefixes that end with *. Empty means Election alone where that is set and there are
 	// no rules, else all.

@@ -67,6 +67,7 @@ func (r *reader) config(o *object, c *Config) {
 			c.Listeners = append(c.Listeners, r.listener(item.object(), c.Listeners))
 		}
 	}
+	r.holdsOff(c)
 	c.Log = Log{Level: DefaultLogLevel, Format: DefaultLogFormat}
 	if f := o.take("log"); f != nil {
 		l := f.object()
@@ -137,6 +138,7 @@ func (r *reader) listener(o *object, others []Listener) Listener {
 		l.Control = NewSecret(control)
 	}
 	r.elections(o, &l)
+	r.elect(o.take("elect"), &l, others)
 	r.rules(o, &l)
 	r.electionCommands(o, &l)
 	r.bound(o, &l)
