@@ -31,7 +31,8 @@ type driver struct {
 	asked      int
 	verifier   string // answers verify
 	verifies   int
-	same       bool // what verified said
+	malformed  *guard.Refusal // of the credential at connect
+	same       bool           // what verified said
 	judged     int
 	bound      int // of up, went before the bind; -1 before that
 	steps      int
@@ -159,8 +160,8 @@ func (d *driver) turnServer() {
 				return
 			}
 		case admit:
-			if !d.c.asks(nil) {
-				d.down = append(d.down, d.c.notBound(nil)...)
+			if !d.c.asks(d.malformed) {
+				d.down = append(d.down, d.c.notBound(d.malformed)...)
 			} else if r := d.decide(); r != nil {
 				d.down = append(d.down, d.c.notBound(r)...)
 			} else {

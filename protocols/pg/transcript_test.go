@@ -119,6 +119,9 @@ func (s script) play(t *testing.T, piece int, joined bool) (string, *driver) {
 			if strings.Contains(l, "token") {
 				d.c.token, _ = election.ParseToken(testToken)
 			}
+			if strings.Contains(l, "malformed") {
+				d.malformed = &guard.Refusal{Reason: guard.InvalidCredential, Election: "orders", Detail: "too short"}
+			}
 			if strings.Contains(l, "sidecar") {
 				d.c.lead = &fakeLead{}
 			}

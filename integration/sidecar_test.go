@@ -1,4 +1,4 @@
-package sidecar
+package integration
 
 import (
 	"errors"
@@ -21,7 +21,7 @@ func split(addr string) (host, port string) {
 // Two psql loops, each in front of a sidecar of its own, and sessions that stay: one side writes
 // at a time, whatever happens to the leader, and what it wrote late is not there.
 func TestPairOfSidecars(t *testing.T) {
-	s := newStage(t)
+	s := newSidecarStage(t)
 	ctx := testenv.Context(t)
 	a := s.sidecar("host-a")
 	a.is(t, "/read-write")
@@ -90,7 +90,7 @@ func TestPairOfSidecars(t *testing.T) {
 }
 
 // one is a client of one connection, that is not tried again.
-func (s *stage) one(addr string) *redis.Client {
+func (s *sidecarStage) one(addr string) *redis.Client {
 	c := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 1, MaxRetries: -1, DisableIdentity: true})
 	s.t.Cleanup(func() { _ = c.Close() })
 	return c

@@ -1,4 +1,4 @@
-package sidecar
+package integration
 
 import (
 	"context"
@@ -20,11 +20,9 @@ import (
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
-
-// A stage is a Postgres and a Redis that know of fences, and a table for one row a write: its
+// A sidecarStage is a Postgres and a Redis that know of fences, and a table for one row a write: its
 // number is that of the term that the server's session was bound to.
-type stage struct {
+type sidecarStage struct {
 	t      *testing.T
 	pg     *servers.Process
 	redis  *servers.Process
@@ -34,9 +32,9 @@ type stage struct {
 	cache  *redis.Client // without a proxy
 }
 
-func newStage(t *testing.T) *stage {
+func newSidecarStage(t *testing.T) *sidecarStage {
 	t.Helper()
-	s := &stage{t: t, pg: testenv.SharedPostgres(t), redis: testenv.SharedRedis(t), db: testenv.Name(t, "db"), id: testenv.Name(t, "e")}
+	s := &sidecarStage{t: t, pg: testenv.SharedPostgres(t), redis: testenv.SharedRedis(t), db: testenv.Name(t, "db"), id: testenv.Name(t, "e")}
 	root := s.connect(s.pg.DSN(servers.Superuser, "postgres"))
 	sql, err := pgfence.InstallSQL(pgfence.InstallOptions{Role: "fenceproxy", Login: true})
 	if err != nil {
@@ -59,7 +57,7 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-func (s *stage) connect(dsn string) *pgx.Conn {
+func (s *sidecarStage) connect(dsn string) *pgx.Conn {
 	s.t.Helper()
 	c, err := pgx.Connect(testenv.Context(s.t), dsn)
 	if err != nil {
@@ -70,22 +68,22 @@ func (s *stage) connect(dsn string) *pgx.Conn {
 }
 
 // dsn is how a program connects to a port on this machine.
-func (s *stage) dsn(addr string) string {
+func (s *sidecarStage) dsn(addr string) string {
 	return fmt.Sprintf("postgres://app@%s/%s?sslmode=disable&connect_timeout=5", addr, s.db)
 }
 
-// A sidecar is a process with a listener for each server, both of which campaign.
-type sidecar struct {
+// A sidecarProxy is a process with a listener for each server, both of which campaign.
+type sidecarProxy struct {
 	*testenv.Proxy
 	name, cache, admin string
 }
 
-const ttl = 2 * time.Second
+const sidecarTTL = 2 * time.Second
 
-func (s *stage) sidecar(name string) *sidecar {
+func (s *sidecarStage) sidecar(name string) *sidecarProxy {
 	s.t.Helper()
-	one := &sidecar{name: name, cache: freeAddr(s.t), admin: freeAddr(s.t)}
-	elect := fmt.Sprintf("elect: {election: %s, owner: %s, ttl: %v}", s.id, name, ttl)
+	one := &sidecarProxy{name: name, cache: freeAddr(s.t), admin: freeAddr(s.t)}
+	elect := fmt.Sprintf("elect: {election: %s, owner: %s, ttl: %v}", s.id, name, sidecarTTL)
 	one.Proxy = testenv.StartProxy(s.t, "redis://"+s.redis.Addr,
 		fmt.Sprintf("protocol: postgres\nupstream: %s\ncontrol: %s\n%s", s.pg.Addr, s.pg.DSN("fenceproxy", "postgres"), elect),
 		fmt.Sprintf("  - protocol: redis\n    listen: %s\n    upstream: %s\n    control: redis://%[2]s\n    %s", one.cache, s.redis.Addr, elect),
@@ -104,7 +102,7 @@ func freeAddr(t *testing.T) string {
 }
 
 // is waits until a health answer is 200.
-func (p *sidecar) is(t *testing.T, path string) {
+func (p *sidecarProxy) is(t *testing.T, path string) {
 	t.Helper()
 	c := &http.Client{Timeout: time.Second}
 	defer c.CloseIdleConnections()
@@ -124,7 +122,7 @@ func (p *sidecar) is(t *testing.T, path string) {
 
 // loop runs psql again and again until the test ends, as a cron job would, each time with one
 // INSERT and without a word about elections.
-func (s *stage) loop(who, addr string) {
+func (s *sidecarStage) loop(who, addr string) {
 	s.t.Helper()
 	psql := testenv.Tool(s.t, "psql")
 	ctx, cancel := context.WithCancel(testenv.Context(s.t))
@@ -150,7 +148,7 @@ func pgEnv(addr, db string) []string {
 }
 
 // writes waits until a loop's rows have become more.
-func (s *stage) writes(who string) {
+func (s *sidecarStage) writes(who string) {
 	s.t.Helper()
 	count := func() (n int) {
 		if err := s.direct.QueryRow(testenv.Context(s.t), "SELECT count(*) FROM w WHERE who = $1", who).Scan(&n); err != nil {
@@ -164,7 +162,7 @@ func (s *stage) writes(who string) {
 
 // ordered checks that no row of a lower number stands behind one of a higher: nothing stale was
 // applied. Ids are taken when a row is written, by sessions of one after the other.
-func (s *stage) ordered(terms int) {
+func (s *sidecarStage) ordered(terms int) {
 	s.t.Helper()
 	var late, numbers int
 	err := s.direct.QueryRow(testenv.Context(s.t),
