@@ -124,7 +124,9 @@ GRANT SELECT ON fenceproxy.proof_key, fenceproxy.protected_database TO :role:;
 COMMIT;
 `
 
-// privateSQL takes from everybody but the owner and the control roles (there may be several)
+// privateSQL refuses things of the schema's that another role owns, as one who could once
+// create there may have left: CREATE OR REPLACE and IF NOT EXISTS keep the owner, who can
+// change them. And it takes from everybody but the owner and the control roles (there may be several)
 // what default privileges gave them of the schema's own things. Others may use the schema for
 // the table of elections.
 const privateSQL = `
@@ -132,6 +134,17 @@ DO $fenceproxy_install$
 DECLARE
 	t record;
 BEGIN
+	FOR t IN SELECT o.name, r.rolname FROM (
+			SELECT c.relname::text AS name, c.relowner AS owner FROM pg_catalog.pg_class c
+				WHERE c.relnamespace = 'fenceproxy'::pg_catalog.regnamespace AND c.relkind IN ('r', 'v', 'S')
+				AND (c.relname IN ('fence', 'session', 'gate', 'proof_key', 'protected_database', 'protection', 'protected_table') OR pg_catalog.starts_with(c.relname, 'proven_'))
+			UNION ALL SELECT p.proname || '()', p.proowner FROM pg_catalog.pg_proc p
+				WHERE p.pronamespace = 'fenceproxy'::pg_catalog.regnamespace
+				AND p.proname IN ('prove', 'protect', 'protect_row', 'apply_protection', 'protect_new_tables')
+		) o JOIN pg_catalog.pg_roles r ON r.oid = o.owner WHERE NOT r.rolsuper AND r.rolname <> current_user
+	LOOP
+		RAISE EXCEPTION 'fenceproxy.% exists already and belongs to role %, who could change it: drop it first', t.name, t.rolname;
+	END LOOP;
 	FOR t IN SELECT 'CREATE ON SCHEMA fenceproxy' AS what, a.grantee
 			FROM pg_catalog.pg_namespace n, pg_catalog.aclexplode(n.nspacl) a
 			WHERE n.nspname = 'fenceproxy' AND a.privilege_type = 'CREATE' AND a.grantee <> n.nspowner

@@ -113,7 +113,7 @@ func protectsPartitions(t *testing.T, c *cluster) {
 }
 
 // What session_replication_role=replica lets through by default, and does not with Always.
-func TestProtectAlways(t *testing.T) { everyVersion(t, protectsAlways) }
+func TestProtectAlways(t *testing.T) { oldestAndNewest(t, protectsAlways) }
 
 func protectsAlways(t *testing.T, c *cluster) {
 	d := newProtectedDB(t, c)
@@ -134,7 +134,7 @@ func protectsAlways(t *testing.T, c *cluster) {
 	d.do(super, "INSERT INTO billing.invoice VALUES (3)")
 }
 
-func TestProtectNewTables(t *testing.T) { everyVersion(t, protectsNewTables) }
+func TestProtectNewTables(t *testing.T) { oldestAndNewest(t, protectsNewTables) }
 
 func protectsNewTables(t *testing.T, c *cluster) {
 	d := newProtectedDB(t, c)
@@ -224,7 +224,7 @@ func TestCheckProtection(t *testing.T) {
 	says("is gone")
 }
 
-func TestUnprotect(t *testing.T) { everyVersion(t, unprotects) }
+func TestUnprotect(t *testing.T) { oldestAndNewest(t, unprotects) }
 
 func unprotects(t *testing.T, c *cluster) {
 	d := newProtectedDB(t, c)
@@ -328,6 +328,12 @@ func TestProtectRefuses(t *testing.T) {
 	if n := d.count("pg_namespace WHERE nspname = 'fenceproxy'"); n != 0 {
 		t.Error("half installed")
 	}
+	// What somebody left in the schema is not taken for ours.
+	d.root("CREATE SCHEMA fenceproxy; GRANT ALL ON SCHEMA fenceproxy TO app; SET ROLE app; CREATE FUNCTION fenceproxy.prove(election text, memory text, relation oid) RETURNS void LANGUAGE sql AS ''; RESET ROLE")
+	if _, _, err := d.p.Protect(t.Context(), add); err == nil || !strings.Contains(err.Error(), "prove() exists already and belongs to role app") {
+		t.Error(err)
+	}
+	d.root("DROP SCHEMA fenceproxy CASCADE")
 	// Who is no superuser can, if it may see the start of processes.
 	c.exec(t, "DO $$ BEGIN IF to_regrole('dba') IS NULL THEN CREATE ROLE dba LOGIN; END IF; END $$; GRANT pg_read_all_stats, app TO dba; GRANT CREATE ON DATABASE "+d.name+" TO dba")
 	p.Tables = d.connect("dba").Conn

@@ -67,6 +67,14 @@ func (d *protectedDB) protect(all ...string) []pgfence.ProtectedTable {
 	return tables
 }
 
+// oldestAndNewest runs a test on two versions, where it is about catalogs more than about
+// behaviour.
+func oldestAndNewest(t *testing.T, test func(*testing.T, *cluster)) {
+	for _, major := range []int{14, 18} {
+		t.Run(testenv.PostgresVersion(t, major).String(), func(t *testing.T) { test(t, install(t, testenv.SharedPostgresVersion(t, major))) })
+	}
+}
+
 // bind binds a session to a first term of an election and gives its proof, not set.
 func (d *protectedDB) bind(s session, election string) string {
 	d.t.Helper()
@@ -202,6 +210,15 @@ func proofServesNobodyElse(t *testing.T, c *cluster) {
 		d.refused(leader, write)
 	}
 	d.refused(leader, "RESET fence.proof; "+write, "did not come through")
+	// Nor one of the same pid, of a process that started at another time, or with another key.
+	for _, as := range []string{"backend_start - interval '1 microsecond'|key", "backend_start|sha256(key)"} {
+		start, key, _ := strings.Cut(as, "|")
+		var past string
+		must(t, d.p.Tables.QueryRow(t.Context(), "SELECT "+pgfence.MacSQL("a.pid", start, "'7'", "$1::text")+` FROM pg_stat_activity a,
+			(SELECT `+key+` AS key FROM fenceproxy.proof_key) k WHERE pid = $2`, e, leader.PgConn().PID()).Scan(&past))
+		set(leader, "7:"+past)
+		d.refused(leader, write)
+	}
 	// Of several, one does.
 	set(leader, "7:00,"+proof+",x")
 	d.do(leader, write)
@@ -280,5 +297,16 @@ func TestInstallKeepsItsTablesPrivate(t *testing.T) {
 	}
 	if ps := c.fence(t, pgfence.DefaultRole).Check(t.Context()); len(ps) != 0 {
 		t.Errorf("%v", ps)
+	}
+	// What somebody left there who could once create in it is not taken for ours.
+	for _, of := range []string{"TABLE fenceproxy.fence", "TABLE fenceproxy.proof_key"} {
+		c.exec(t, "ALTER "+of+" OWNER TO app")
+		if _, err := c.admin.PgConn().Exec(t.Context(), sql).ReadAll(); err == nil || !strings.Contains(err.Error(), "belongs to role app") {
+			t.Error(err)
+		}
+		if c.admin.PgConn().TxStatus() != 'I' {
+			c.exec(t, "ROLLBACK")
+		}
+		c.exec(t, "ALTER "+of+" OWNER TO postgres")
 	}
 }
