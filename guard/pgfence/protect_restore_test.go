@@ -74,7 +74,7 @@ func TestProtectDumpAndRestore(t *testing.T) {
 
 // What logical replication applies is let through, and refused with Always.
 func TestProtectLogicalReplication(t *testing.T) {
-	c := install(t, testenv.Postgres(t, servers.PostgresOptions{Settings: []string{"wal_level=logical"}}))
+	c := install(t, testenv.Postgres(t, servers.PostgresOptions{Settings: []string{"wal_level=logical", "wal_retrieve_retry_interval=100ms"}}))
 	from, to := newProtectedDB(t, c), newProtectedDB(t, c)
 	from.root("CREATE PUBLICATION p FOR TABLE billing.invoice")
 	from.root("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
