@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -29,11 +30,11 @@ func TestInstallProtect(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(t.Context())
-	exec := func(sql string) error {
+	do := func(sql string) error {
 		_, err := conn.PgConn().Exec(t.Context(), sql).ReadAll()
 		return err
 	}
-	if err := exec("CREATE SCHEMA billing; CREATE TABLE billing.invoice (id int); CREATE SCHEMA \"tenant_a b\"; CREATE TABLE \"tenant_a b\".t ()"); err != nil {
+	if err := do("CREATE SCHEMA billing; CREATE TABLE billing.invoice (id int); CREATE SCHEMA \"tenant_a b\"; CREATE TABLE \"tenant_a b\".t ()"); err != nil {
 		t.Fatal(err)
 	}
 	run := func(code int, want string, args ...string) {
@@ -62,13 +63,17 @@ func TestInstallProtect(t *testing.T) {
 	}
 	run(exitOK, "protected: billing.invoice by election billing\n", append(both, "--protect", "billing.*=billing")...)
 	run(exitOK, "which is no election's name: nobody can write it", append(both, "--protect", "tenant_{t}.*=t-{t}", "--new-tables")...)
-	if err := exec("INSERT INTO billing.invoice VALUES (1)"); err == nil || !strings.Contains(err.Error(), "FP020") {
+	if err := do("INSERT INTO billing.invoice VALUES (1)"); err == nil || !strings.Contains(err.Error(), "FP020") {
 		t.Error(err)
+	}
+	psql := exec.CommandContext(t.Context(), testenv.Tool(t, "psql"), "-X", "-v", "VERBOSITY=verbose", "-c", "UPDATE billing.invoice SET id = 1", dsn)
+	if out, err := psql.CombinedOutput(); err == nil || !strings.Contains(string(out), "FP020: write refused") || !strings.Contains(string(out), "HINT:  Connect through fenceproxy") {
+		t.Errorf("psql: %v %s", err, out)
 	}
 	run(exitFailure, "not protected: nowhere.*", append(both, "--remove", "--protect", "nowhere.*")...)
 	run(exitOK, "still protected: billing.invoice by election billing\n", append(both, "--remove", "--protect", "tenant_{t}.*")...)
 	run(exitOK, "no longer protected\n", append(both, "--remove")...)
-	if err := exec("INSERT INTO billing.invoice VALUES (1)"); err != nil {
+	if err := do("INSERT INTO billing.invoice VALUES (1)"); err != nil {
 		t.Error(err)
 	}
 	run(exitOK, "no table matches yet", append(both, "--protect", "later.*=billing")...)

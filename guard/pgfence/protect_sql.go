@@ -229,9 +229,16 @@ $fenceproxy_function$;
 CREATE OR REPLACE FUNCTION fenceproxy.protect_new_tables() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $fenceproxy_function$
+DECLARE
+	touched oid[] := ARRAY(SELECT d.objid FROM pg_event_trigger_ddl_commands() d
+		WHERE d.classid = 'pg_namespace'::regclass OR d.classid = 'pg_class'::regclass AND d.schema_name IS DISTINCT FROM 'pg_temp'
+		AND (d.command_tag = 'ALTER TABLE' OR EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = d.objid)
+			OR EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+				JOIN fenceproxy.protection p ON n.nspname || :separator: || c.relname ~ p.match WHERE c.oid = d.objid)));
 BEGIN
-	PERFORM fenceproxy.apply_protection(ARRAY(SELECT objid FROM pg_event_trigger_ddl_commands()
-		WHERE classid IN ('pg_class'::regclass, 'pg_namespace'::regclass)));
+	IF touched <> '{}' THEN -- it takes a look at all tables
+		PERFORM fenceproxy.apply_protection(touched);
+	END IF;
 END
 $fenceproxy_function$;
 

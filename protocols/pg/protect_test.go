@@ -8,6 +8,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/guard/pgfence"
 	"github.com/fenceproxy/fenceproxy/internal/servers"
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
+	"github.com/fenceproxy/fenceproxy/policy"
 )
 
 // A protected table takes the writes of the leader's sessions through the proxy, whatever
@@ -71,4 +72,45 @@ func TestProtectedTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustExec(t, direct, write())
+}
+
+// A session that holds several terms has a proof of each, and what a function of one election
+// hides from the rules, a write of another's table, the trigger refuses.
+func TestProtectedTablesOfSeveralElections(t *testing.T) {
+	var a, z string
+	r, b := realRig(t, func(c *Config, _ election.Backend) {
+		a, z = c.DefaultElection+"-a", c.DefaultElection+"-z"
+		c.Rules = mustRules(t, policy.Rule{Kind: policy.Table, Patterns: []string{"a.*"}, Election: a}, policy.Rule{Kind: policy.Table, Patterns: []string{"z.*"}, Election: z},
+			policy.Rule{Kind: policy.Function, Patterns: []string{"a.*"}, Election: a})
+	})
+	mustExec(t, r.admin, "CREATE SCHEMA a; CREATE SCHEMA z; CREATE TABLE a.t (n int); CREATE TABLE z.t (n int); GRANT ALL ON SCHEMA a, z TO app; GRANT ALL ON a.t, z.t TO app")
+	mustExec(t, r.admin, "CREATE FUNCTION a.hidden() RETURNS int LANGUAGE sql AS 'INSERT INTO z.t VALUES (2) RETURNING n'")
+	p := pgfence.Protector{Control: connect(t, r.pg.DSN(servers.Superuser, "postgres")), Tables: r.admin}
+	if _, _, err := p.Protect(t.Context(), []pgfence.Protection{{Pattern: "a.*", Election: a}, {Pattern: "z.*", Election: z}}); err != nil {
+		t.Fatal(err)
+	}
+	one, two := acquire(t, b, a, "w1").Token.Reveal(), acquire(t, b, z, "w1").Token.Reveal()
+	both := r.connect("&fence.election=" + a + "," + z + "&fence.token=" + one + "," + two)
+	later := r.connect("&fence.election=" + a + "&fence.token=" + one)
+	mustExec(t, both, "WITH x AS (INSERT INTO a.t VALUES (1) RETURNING n) INSERT INTO z.t SELECT n FROM x")
+	mustExec(t, both, "SELECT a.hidden()")
+	mustExec(t, later, "INSERT INTO a.t VALUES (1)")
+	wantError(t, try(t, later, "SELECT a.hidden()"), "FP020", z)
+	mustExec(t, later, "SET fence.election = '"+z+"'")
+	mustExec(t, later, "SET fence.token = '"+two+"'")
+	mustExec(t, later, "DISCARD ALL")
+	mustExec(t, later, "SELECT a.hidden()")
+	mustExec(t, later, "INSERT INTO a.t VALUES (1)")
+	if _, err := p.Unprotect(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustRules(t *testing.T, rules ...policy.Rule) *policy.Rules {
+	t.Helper()
+	r, err := policy.NewRules(rules, "", election.CheckID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
