@@ -9,6 +9,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/internal/config"
 	"github.com/fenceproxy/fenceproxy/internal/gateapi"
+	"github.com/fenceproxy/fenceproxy/protocols/resp"
 )
 
 // gates are the gates of a configuration.
@@ -49,4 +50,17 @@ func (gs *gates) close() {
 	if gs.api != nil {
 		gs.api.Close()
 	}
+}
+
+// ownCommands are those that the proxy answers itself on a listener for Redis.
+func ownCommands(l *config.Listener, b election.Backend, gs *gates, log *slog.Logger) map[string]resp.Commands {
+	own := electionCommands(l, b, log)
+	if len(l.GateCommands) == 0 {
+		return own
+	}
+	if own == nil {
+		own = make(map[string]resp.Commands)
+	}
+	own[resp.OwnFenceGate] = gs.api.RESP(l.GateCommands)
+	return own
 }

@@ -45,7 +45,7 @@ type wire interface {
 }
 
 // newProxy opens a listener and what it needs. It waits for no server.
-func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b election.Backend, own *campaigns, log *slog.Logger) (_ *proxy, err error) {
+func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b election.Backend, own *campaigns, gs *gates, log *slog.Logger) (_ *proxy, err error) {
 	p := &proxy{Listener: l, log: log.With("listener", l.Name)}
 	defer func() {
 		if err != nil {
@@ -134,7 +134,7 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 		}
 	case config.Redis, config.Valkey:
 		c := respConfig(cfg, l, down, up)
-		c.Log, c.Own, c.Exclusive, c.Lead = p.log, electionCommands(l, b, p.log), exclusive, p.leadership()
+		c.Log, c.Own, c.Exclusive, c.Lead = p.log, ownCommands(l, b, gs, p.log), exclusive, p.leadership()
 		if l.Group == config.Cluster {
 			p.wire, err = p.cluster(ctx, c, up, newGuard)
 		} else {

@@ -67,7 +67,7 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 		}
 	}()
 	for i := range cfg.Listeners {
-		p, err := newProxy(ctx, cfg, &cfg.Listeners[i], backend, own, log)
+		p, err := newProxy(ctx, cfg, &cfg.Listeners[i], backend, own, gates, log)
 		if err != nil {
 			return err
 		}

@@ -131,6 +131,8 @@ type Listener struct {
 	BindRequired bool
 	// Exclusive says who may be bound to one election at a time, over all proxies.
 	Exclusive Exclusive
+	// GateCommands are the gates that clients use by FENCE GATE (Redis and Valkey only).
+	GateCommands []string
 	// OpenPublish lets readers publish messages (Redis and Valkey only).
 	OpenPublish bool
 	// PreparedTransactions lets leaders PREPARE TRANSACTION (Postgres only). A prepared

@@ -30,9 +30,6 @@ func (r *reader) gates(f *field, c *Config) {
 	if f == nil {
 		return
 	}
-	if c.Admin.Listen == "" {
-		f.mistake("nobody reaches a gate: add an admin listener")
-	}
 	for _, item := range f.list() {
 		o := item.object()
 		g := Gate{Pos: o.pos, Permit: guard.DefaultPermitFor, Max: guard.DefaultGateMax}
@@ -75,4 +72,33 @@ func (r *reader) gates(f *field, c *Config) {
 		o.close()
 		c.Gates = append(c.Gates, g)
 	}
+}
+
+// gateCommands reads which gates the clients of a listener for Redis use by FENCE GATE.
+func (r *reader) gateCommands(o *object, l *Listener, gates []Gate) {
+	f := o.take("gate_commands")
+	if f == nil {
+		return
+	}
+	if l.Protocol == Postgres {
+		f.mistake("is for redis and valkey only; every program can use gates over HTTP on the admin listener")
+	}
+	for _, item := range f.list() {
+		s, ok := item.text()
+		if !ok {
+			continue
+		}
+		if !slices.ContainsFunc(gates, func(g Gate) bool { return g.Name == s }) {
+			item.mistake("%q is not the name of one of the gates", s)
+		}
+		l.GateCommands = append(l.GateCommands, s)
+	}
+}
+
+// reached checks that somebody reaches the gates.
+func (r *reader) reached(c *Config) {
+	if len(c.Gates) == 0 || c.Admin.Listen != "" || slices.ContainsFunc(c.Listeners, func(l Listener) bool { return len(l.GateCommands) > 0 }) {
+		return
+	}
+	r.mistake(c.Gates[0].Pos, "gates", "nobody reaches a gate: add an admin listener, or gate_commands to a listener for Redis")
 }

@@ -38,4 +38,11 @@ func TestGates(t *testing.T) {
 	if _, err := Parse("/etc/f.yaml", []byte(alone), env(nil)); err == nil || !strings.Contains(err.Error(), "nobody reaches a gate") {
 		t.Errorf("gates without an admin listener: %v", err)
 	}
+	const listener = "listeners: [{protocol: redis, listen: ':1', upstream: 'h:1', control: 'redis://h:1', gate_commands: "
+	if cfg, err := Parse("/etc/f.yaml", []byte(alone+listener+"[a]}]\n"), env(nil)); err != nil || len(cfg.Listeners[0].GateCommands) != 1 {
+		t.Errorf("gates for a listener: %v", err)
+	}
+	if _, err := Parse("/etc/f.yaml", []byte(alone+listener+"[b]}]\n"), env(nil)); err == nil || !strings.Contains(err.Error(), "is not the name of one of the gates") {
+		t.Errorf("a gate that there is not: %v", err)
+	}
 }

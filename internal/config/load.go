@@ -64,10 +64,11 @@ func (r *reader) config(o *object, c *Config) {
 	}
 	if f != nil {
 		for _, item := range f.list() {
-			c.Listeners = append(c.Listeners, r.listener(item.object(), c.Listeners))
+			c.Listeners = append(c.Listeners, r.listener(item.object(), c))
 		}
 	}
 	r.holdsOff(c)
+	r.reached(c)
 	c.Log = Log{Level: DefaultLogLevel, Format: DefaultLogFormat}
 	if f := o.take("log"); f != nil {
 		l := f.object()
@@ -112,7 +113,8 @@ func (r *reader) guard(f *field, g *Guard) {
 	o.close()
 }
 
-func (r *reader) listener(o *object, others []Listener) Listener {
+func (r *reader) listener(o *object, c *Config) Listener {
+	others := c.Listeners
 	l := Listener{Pos: o.pos, MaxConns: DefaultMaxConns}
 	if f := o.need("protocol", "postgres, redis or valkey"); f != nil {
 		l.Protocol = Protocol(f.oneOf(string(Postgres), string(Redis), string(Valkey)))
@@ -142,6 +144,7 @@ func (r *reader) listener(o *object, others []Listener) Listener {
 	r.rules(o, &l)
 	r.electionCommands(o, &l)
 	r.bound(o, &l)
+	r.gateCommands(o, &l, c.Gates)
 	r.encryption(o, &l)
 	r.cluster(o, from, control, &l)
 	r.scram(o, &l)

@@ -25,6 +25,15 @@ var codes = map[guard.Reason]struct {
 	guard.BackendUnknown:    {"unavailable", http.StatusServiceUnavailable},
 }
 
+// Codes are the codes of refusals with their statuses.
+func Codes() map[string]int {
+	m := make(map[string]int)
+	for _, c := range codes {
+		m[c.code] = c.status
+	}
+	return m
+}
+
 // errorOf is a refusal as an answer. What lies beneath it is for the log: it may name what
 // is not the caller's business.
 func errorOf(err error) *admin.Error {

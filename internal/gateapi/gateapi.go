@@ -1,5 +1,6 @@
-// Package gateapi is the HTTP face of guard.Gate on the admin listener: consumers in any
-// language bind partitions, keep them, and hear of their loss.
+// Package gateapi has the faces of guard.Gate for programs in any language: HTTP on the admin
+// listener, and FENCE GATE on listeners for Redis. Consumers bind partitions, keep them, and
+// hear of their loss.
 //
 // It promises that no consumer is told to trust a binding longer than the gate does,
 // however long an answer is under way: times are counted from when the request came, and a

@@ -45,6 +45,15 @@ func (k *kept) listen(n int) {
 	k.wake()
 }
 
+// abandon says that the consumer is gone for good: it is waited for no longer than it may
+// trust what it was told.
+func (k *kept) abandon() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.listeners, k.grace, k.heard = 0, 0, time.Time{}
+	k.wake()
+}
+
 func (k *kept) wake() {
 	select {
 	case k.changed <- struct{}{}:

@@ -440,6 +440,9 @@ var mutants = []mutant{
 	{"protection: proofs are set again after a reset", "protocols/pg/core_client.go",
 		"lostProofs := c.reset && len(c.proofs) > 0", "lostProofs := c.reset && len(c.proofs) < 0",
 		"./protocols/pg", "TestTranscripts"},
+	{"the same, of a connection that ends", "internal/gateapi/kept.go",
+		"return max(d, time.Until(k.told)+k.g.Config().PermitFor/10), k.listeners == 0", "return d, k.listeners == 0",
+		"./internal/gateapi", "TestAConnectionThatEnds"},
 }
 
 func main() {

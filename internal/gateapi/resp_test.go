@@ -1,0 +1,88 @@
+package gateapi
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fenceproxy/fenceproxy/election"
+	"github.com/fenceproxy/fenceproxy/election/memory"
+	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/protocols/resp"
+)
+
+// talkTo is a conversation with a gate in a bubble of fake time, and what asks in it.
+func talkTo(t *testing.T, f func(t *testing.T, b *memory.Backend, g *guard.Gate, begin func() *conversation)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.New()
+		g, err := guard.NewGate(b, guard.GateConfig{Name: "orders", Election: "orders-{partition}"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := New([]*guard.Gate{g}, Config{})
+		c := a.RESP([]string{"orders"})
+		f(t, b, g, func() *conversation { return c.Begin(&net.UnixAddr{}).(*conversation) })
+		a.Close()
+		g.Close()
+	})
+}
+
+// say is the code that a command is refused with.
+func say(t *testing.T, c *conversation, line string) string {
+	t.Helper()
+	e := c.answer(t.Context(), time.Now(), strings.Fields(line), new(resp.Reply))
+	if e == nil {
+		return ""
+	}
+	return e.Code
+}
+
+func TestCommandArguments(t *testing.T) {
+	talkTo(t, func(t *testing.T, _ *memory.Backend, _ *guard.Gate, begin func() *conversation) {
+		c, tok := begin(), election.NewToken().Reveal()
+		for line, want := range map[string]string{
+			"": "invalid-argument", "nothing": "invalid-argument", "bind": "invalid-argument", "bind orders": "invalid-argument",
+			"bind orders 7": "invalid-argument", "bind orders 7 " + tok + " wait": "invalid-argument", "bind orders 7 " + tok + " wait x": "invalid-argument",
+			"bind orders 7 " + tok + " wait 0": "invalid-argument", "bind orders 7 " + tok + " wait 60001": "invalid-argument", "bind orders 7 " + tok + " x 1": "invalid-argument",
+			"bind other 7 " + tok: "unknown-gate", "bind orders 7 short": "invalid-token", "bind orders a/b " + tok: "invalid-partition",
+			"BIND orders 7 " + tok + " WAIT 10": "vacant", "keep orders": "invalid-argument", "keep orders 7": "unknown-binding", "keep orders 7 timeout": "invalid-argument",
+			"release orders 7": "unknown-binding", "release orders 7 x": "invalid-argument", "list x": "invalid-argument", "help": "", "LIST": "",
+		} {
+			if got := say(t, c, line); got != want {
+				t.Errorf("%q: %q, want %q", line, got, want)
+			}
+		}
+		c.End()
+	})
+}
+
+// A connection that ends leaves its partition when what its consumer was told is over, and
+// not before.
+func TestAConnectionThatEnds(t *testing.T) {
+	talkTo(t, func(t *testing.T, b *memory.Backend, g *guard.Gate, begin func() *conversation) {
+		held, err := b.Acquire(t.Context(), "orders-7", election.AcquireOptions{TTL: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := begin()
+		if code := say(t, c, "BIND orders 7 "+held.Token.Reveal()); code != "" {
+			t.Fatal(code)
+		}
+		time.Sleep(time.Minute) // an idle connection keeps it
+		if code := say(t, c, "KEEP orders 7 TIMEOUT 100"); code != "" {
+			t.Fatal(code)
+		}
+		told := c.mine[place{"orders", "7"}].told
+		gone := time.Now()
+		c.End()
+		for len(g.List()) > 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if now := time.Now(); now.Before(told) || now.Sub(gone) > guard.DefaultPermitFor+time.Second {
+			t.Errorf("free %v after the end, %v after what was told", now.Sub(gone), now.Sub(told))
+		}
+	})
+}
