@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -33,14 +36,30 @@ func (f *Fence) checkProtection(ctx context.Context, conn *pgxpool.Conn) []guard
 	var ps []guard.Problem
 	for _, d := range all {
 		cfg := f.pool.Config().ConnConfig.Copy()
+		fix := "--dsn '" + adminURL(cfg, d.Name) + "'"
+		if d.Name != cfg.Database {
+			fix += " --control-dsn '" + adminURL(cfg, cfg.Database) + "'"
+		}
+		if cfg.User != DefaultRole {
+			fix += " --role '" + cfg.User + "'"
+		}
 		cfg.Database = d.Name
-		ps = append(ps, inDatabase(ctx, cfg, d.Key)...)
+		ps = append(ps, inDatabase(ctx, cfg, d.Key, fix)...)
 	}
 	return ps
 }
 
-// inDatabase looks into one protected database.
-func inDatabase(ctx context.Context, cfg *pgx.ConnConfig, key []byte) []guard.Problem {
+// adminURL names a database to whoever installs. It holds no secret.
+func adminURL(c *pgx.ConnConfig, database string) string {
+	u := url.URL{Scheme: "postgres", User: url.User("postgres"), Host: net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))), Path: "/" + database}
+	if strings.HasPrefix(c.Host, "/") {
+		u.Host, u.RawQuery = "", url.Values{"host": {c.Host}, "port": {strconv.Itoa(int(c.Port))}}.Encode()
+	}
+	return u.String()
+}
+
+// inDatabase looks into one protected database, to which fix leads fenceproxy install.
+func inDatabase(ctx context.Context, cfg *pgx.ConnConfig, key []byte, fix string) []guard.Problem {
 	in := fmt.Sprintf("database %q, whose tables are protected", cfg.Database)
 	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
@@ -81,9 +100,9 @@ func inDatabase(ctx context.Context, cfg *pgx.ConnConfig, key []byte) []guard.Pr
 				WHERE p.oid = pg_catalog.to_regprocedure('fenceproxy.protect()')), true)`, pgx.QueryExecModeExec, maxElection).
 		Scan(&theirs, &pattern, &missing, &disabled, &others, &unused, &invalid, &mayRead)
 	if err != nil {
-		return []guard.Problem{{What: fmt.Sprintf("%s, cannot be looked into: %v", in, explain(err)), Fix: "run there: fenceproxy install --protect"}}
+		return []guard.Problem{{What: fmt.Sprintf("%s, cannot be looked into: %v", in, explain(err)), Fix: "run: fenceproxy install --protect PATTERN=ELECTION " + fix}}
 	}
-	again := fmt.Sprintf("run: fenceproxy install --protect %s --dsn <database %s>", quote(pattern), cfg.Database)
+	again := fmt.Sprintf("run: fenceproxy install --protect %s %s", quote(pattern), fix)
 	var ps []guard.Problem
 	say := func(is, fatal bool, what, fix string) {
 		if is {
@@ -95,7 +114,7 @@ func inDatabase(ctx context.Context, cfg *pgx.ConnConfig, key []byte) []guard.Pr
 	say(len(missing) > 0, false, some("without the trigger, so that anybody with the right may write them", missing), again)
 	say(len(disabled) > 0, false, some("with the trigger disabled, so that anybody with the right may write them", disabled), again)
 	say(len(others) > 0, false, fmt.Sprintf("%v may forge proofs, by the rights on fenceproxy.proof_key or a sequence of that schema", others), again)
-	say(len(unused) > 0, false, some("patterns that match no table", unused), "correct them, or take them away: fenceproxy install --remove --protect PATTERN")
+	say(len(unused) > 0, false, some("patterns that match no table", unused), "correct them, or take them away: fenceproxy install --remove --protect PATTERN "+fix)
 	say(len(invalid) > 0, false, some("tables that nobody can write: what their patterns make of their names is no election", invalid), "name an election for them")
 	return ps
 }

@@ -199,7 +199,8 @@ func TestCheckProtection(t *testing.T) {
 		d.do(s, fmt.Sprintf("CREATE TABLE billing.later%d ()", i))
 	}
 	d.do(s, `DROP SCHEMA "x " CASCADE; CREATE SCHEMA nothing; CREATE TABLE nothing.t ()`)
-	says("billing.later4 and 3 more", "match no table: x{y}.t")
+	fix := fmt.Sprintf(" --dsn 'postgres://postgres@%s/%s' --control-dsn 'postgres://postgres@%s/postgres')", c.p.Addr, d.name, c.p.Addr)
+	says("billing.later4 and 3 more (run: fenceproxy install --protect 'billing.*="+e+"'"+fix, "match no table: x{y}.t")
 	d.protect("billing.*=" + e)
 	says("match no table: x{y}.t")
 	_, err := d.p.Unprotect(t.Context(), []string{"x{y}.t"})
