@@ -3,6 +3,7 @@ package pg
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -387,13 +388,25 @@ func TestStreamStaysInStep(t *testing.T) {
 
 		d := loggedIn()
 		m := newModel(true, false)
-		if leader {
+		switch {
+		case leader && rapid.Bool().Draw(t, "sidecar"):
+			// It is bound before the first query, and nobody sees a difference.
+			d.c.lead, d.decisions = &fakeLead{leads: true}, []string{"ok"}
+			client = append(slices.Clone(selects), client...)
+			direct = newModel(false, false)
+			direct.in = append(direct.in, client...)
+			for direct.step() {
+			}
+		case leader:
 			d = leading()
 			m.readOnly, m.reported = false, false
 		}
 		converse(t, d, m, client)
 		if got, want := outcome(d.down), outcome(direct.sent); got != want {
 			t.Fatalf("client sends\n%s\nsees\n%s\nshould see\n%s", show(client, true), got, want)
+		}
+		if d.c.lead != nil && !d.c.isBound {
+			t.Fatal("the sidecar's session was not bound")
 		}
 		if len(d.in) > 0 {
 			t.Fatalf("still waiting with %s", show(d.in, true))
@@ -451,6 +464,9 @@ func TestWildClients(t *testing.T) {
 			m.readOnly, m.reported = false, false
 		}
 		d.c.prepared = false
+		if rapid.Bool().Draw(t, "sidecar") {
+			d.c.lead = &fakeLead{leads: rapid.Bool().Draw(t, "leads")}
+		}
 		d.decisions = rapid.SliceOfN(rapid.SampledFrom([]string{"ok", "stale"}), 0, 4).Draw(t, "decisions")
 		client := wild(t)
 		converse(t, d, m, client)

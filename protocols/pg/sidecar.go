@@ -21,7 +21,7 @@ func (c *core) followsLead() bool {
 
 // offered takes the listener's own credential, if there is one for this session now.
 func (c *core) offered() bool {
-	if !c.followsLead() || c.isBound || c.standby {
+	if !c.followsLead() || c.standby {
 		return false
 	}
 	cred, ok := c.lead.Credential()
@@ -49,7 +49,7 @@ func (c *core) asks(refused *guard.Refusal) bool {
 // meanwhile, and nothing else of the client's is under way.
 func (c *core) follow(typ byte, in []byte, size int) (step, bool) {
 	switch {
-	case c.lead == nil:
+	case c.lead == nil, c.isBound && c.own.Token.IsZero():
 		return step{}, true
 	case c.setting == noSetting:
 		if c.tried || c.track.state() != idle || c.status != 'I' || !c.followsLead() {

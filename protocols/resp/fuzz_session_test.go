@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/policy"
 )
@@ -197,6 +198,20 @@ func (s *modelServer) command(cmd *command, args [][]byte) {
 	}
 }
 
+// A fuzzLead is a sidecar's leadership that comes and goes.
+type fuzzLead struct{ leads bool }
+
+func (l *fuzzLead) Election() string { return "jobs" }
+
+func (l *fuzzLead) Credential() (guard.Credential, bool) {
+	t, _ := election.ParseToken("a-token-of-this-test")
+	return guard.Credential{Election: "jobs", Token: t}, l.leads
+}
+
+func (l *fuzzLead) Refusal() *guard.Refusal {
+	return &guard.Refusal{Reason: guard.NotElected, Election: "jobs", Rules: 12, Leader: "host-b"}
+}
+
 // FuzzSession plays a session: a client's stream against a server, a guard and a permit
 // that ends, in any order and in any pieces. A write never runs but under the bound name of
 // a permit that lived when it was sent; and the server's answers about what the proxy sent
@@ -212,13 +227,18 @@ func FuzzSession(f *testing.F) {
 		"FENCE BIND a-token-of-this-test\r\nFENCE BIND a-token-of-this-test\r\nCLIENT GETNAME\r\nAUTH a b\r\nSET a 1\r\nAUTH ;token=a-token-of-this-test c\r\nFLUSHALL\r\n",
 		"ELECTION STATUS a\r\nGET a\r\nELECTION STATUS a\r\nMULTI\r\nELECTION STATUS a\r\nEXEC\r\nCLIENT REPLY SKIP\r\nELECTION STATUS a\r\nRESET\r\nELECTION STATUS a\r\nFENCE GATE LIST\r\n",
 	} {
+		f.Add([]byte(s), []byte{6, 1, 2, 3, 250, 4, 5, 60, 6, 7, 90, 8, 30, 9, 1}, byte(128))
 		for lies := byte(0); lies < 6; lies++ {
 			f.Add([]byte(s), []byte{0, 1, 2, 3, 250, 4, 5, 60, 6, 7, 90, 8, 30, 9, 1}, byte(1)<<lies>>1)
 			f.Add([]byte(s), []byte("\xff\x80\x40\x20"), byte(1)<<lies>>1)
 		}
 	}
 	f.Fuzz(func(t *testing.T, stream, moves []byte, lies byte) {
-		c := newCore(testConfig())
+		cfg, lead := testConfig(), &fuzzLead{}
+		if lies&128 != 0 {
+			cfg.lead = lead
+		}
+		c := newCore(cfg)
 		right := testBinding(7)
 		s := &modelServer{t: t, table: newTestCommands(), fence: right.value, role: "master", lies: lies, live: true}
 		if lies&32 != 0 {
@@ -245,6 +265,7 @@ func FuzzSession(f *testing.F) {
 		}
 		for step := 0; step < 400 && !c.closed; step++ {
 			m := next()
+			lead.leads = lead.leads != (m%8 == 6)
 			if c.ask.kind != askNothing {
 				switch c.ask.kind {
 				case askAdmit:
