@@ -285,7 +285,7 @@ func TestSlowCallers(t *testing.T) {
 	}
 }
 
-// Connections above the bound are closed, and one that ends makes room.
+// Connections above the bound are told and closed, and one that ends makes room.
 func TestMaxConns(t *testing.T) {
 	l := listen(t, "tcp", "127.0.0.1:0")
 	serve(t, Config{MaxConns: 1}, l)
@@ -307,8 +307,20 @@ func TestMaxConns(t *testing.T) {
 	}
 	second := dial()
 	defer second.Close()
-	if answers(second) {
-		t.Error("the second is answered")
+	_, _ = fmt.Fprint(second, "GET /open HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	told := bufio.NewReader(second)
+	res, err := http.ReadResponse(told, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var v struct{ Error Error }
+	if err := json.NewDecoder(res.Body).Decode(&v); err != nil || res.StatusCode != 503 || v.Error.Code != "too-many-connections" {
+		t.Errorf("the second is answered: %d %+v %v", res.StatusCode, v, err)
+	}
+	_, _ = io.Copy(io.Discard, res.Body)
+	if n, err := told.ReadByte(); err != io.EOF {
+		t.Errorf("behind the answer: %q %v", n, err)
 	}
 	_ = first.Close()
 	testenv.Eventually(t, "there is room again", func() bool {

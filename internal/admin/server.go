@@ -15,7 +15,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -35,7 +34,7 @@ type Config struct {
 	// authorities signed is as good as the token.
 	TLS *tlsconf.Server
 	// MaxConns bounds the connections at once; zero means DefaultMaxConns. Those above are
-	// closed without a word.
+	// told so, where there is no TLS, and closed.
 	MaxConns int
 	// Drain is how long requests may take to end when the server stops; zero means
 	// DefaultDrain. Streams see their context end at once.
@@ -174,7 +173,9 @@ func local(r *http.Request) bool {
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	requests, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	l = &bounded{Listener: l, most: int64(s.c.MaxConns)}
+	most := &bounded{Listener: l, most: int64(s.c.MaxConns), plain: s.c.TLS == nil}
+	defer most.sorry.Wait()
+	l = most
 	if s.c.TLS != nil {
 		l = tls.NewListener(l, &tls.Config{
 			MinVersion: tlsconf.MinVersion,
@@ -251,39 +252,3 @@ func (s *silenced) Write(b []byte) (int, error) {
 	s.status = cmp.Or(s.status, http.StatusOK)
 	return len(b), nil
 }
-
-// bounded closes the connections above most.
-type bounded struct {
-	net.Listener
-	most int64
-	open atomic.Int64
-}
-
-func (b *bounded) Accept() (net.Conn, error) {
-	for {
-		c, err := b.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if b.open.Add(1) <= b.most {
-			return &counted{Conn: c, of: b}, nil
-		}
-		b.open.Add(-1)
-		_ = c.Close()
-	}
-}
-
-type counted struct {
-	net.Conn
-	of     *bounded
-	closed atomic.Bool
-}
-
-func (c *counted) Close() error {
-	if !c.closed.Swap(true) {
-		c.of.open.Add(-1)
-	}
-	return c.Conn.Close()
-}
-
-var _ io.Closer = (*counted)(nil)

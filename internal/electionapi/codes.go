@@ -118,5 +118,8 @@ func (p *Problem) write(w http.ResponseWriter) {
 	if p.retryAfter {
 		w.Header().Set("Retry-After", "1")
 	}
+	if p.Code == TooManyWatchers {
+		w.Header().Set("Connection", "close") // its place is for others
+	}
 	admin.WriteError(w, &admin.Error{Status: p.Status, Code: string(p.Code), Message: p.Message, Hint: p.Hint})
 }
