@@ -305,3 +305,23 @@ func isWord(arg []byte, word string) bool {
 	}
 	return len(arg) == len(word) || arg[len(word)] == 0
 }
+
+// Targets are what a whole command writes, its name the first of argv: keys, or what is
+// not known. A nil command is one that the server does not know.
+func (c *RedisCommand) Targets(argv [][]byte) []Target {
+	if c == nil {
+		return []Target{{What: "a command that the server does not know"}}
+	}
+	if c.Class != RedisWrite {
+		return nil
+	}
+	keys, told := c.WrittenKeys(argv, nil)
+	if !told {
+		return []Target{{What: strings.ToUpper(strings.ReplaceAll(c.Name, "|", " "))}}
+	}
+	var all []Target
+	for _, key := range keys {
+		all = append(all, Target{Kind: Key, Name: string(key)})
+	}
+	return all
+}

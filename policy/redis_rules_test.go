@@ -229,19 +229,12 @@ func TestKeysThatCommandsWrite(t *testing.T) {
 
 // neededOf is what a session needs to send a command, in the words of the table.
 func neededOf(rules *policy.Rules, cmd *policy.RedisCommand, argv [][]byte) (string, []string) {
-	if cmd != nil && cmd.Class != policy.RedisWrite {
+	targets := cmd.Targets(argv)
+	switch {
+	case len(targets) == 0:
 		return "none", nil
-	}
-	keys, told := cmd.WrittenKeys(argv, nil)
-	if !told {
+	case targets[0].Kind == policy.Unknown:
 		return "all", nil
-	}
-	if len(keys) == 0 {
-		return "none", nil
-	}
-	var targets []policy.Target
-	for _, key := range keys {
-		targets = append(targets, policy.Target{Kind: policy.Key, Name: string(key)})
 	}
 	switch d := rules.Decide(targets); {
 	case d.Deny:

@@ -25,6 +25,10 @@ import (
 type checkCmd struct {
 	Config  string        `short:"c" required:"" placeholder:"FILE" help:"Configuration file."`
 	Timeout time.Duration `default:"5s" help:"How long to wait for each server."`
+
+	Explain    string `placeholder:"TEXT" help:"Say which rules and elections decide on this statement or command, and nothing else."`
+	Listener   string `placeholder:"NAME" help:"The listener whose rules are meant, where several have some."`
+	SearchPath string `default:"public" placeholder:"SCHEMAS" help:"Where names without a schema are looked for (default: public)."`
 }
 
 // Help has examples.
@@ -33,7 +37,9 @@ func (checkCmd) Help() string {
 
 Examples:
 
-  fenceproxy check -c fenceproxy.yaml`
+  fenceproxy check -c fenceproxy.yaml
+  fenceproxy check -c fenceproxy.yaml --explain "UPDATE billing.invoices SET paid = true"
+  fenceproxy check -c fenceproxy.yaml --listener cache --explain "RENAME orders:7:a orders:8:a"`
 }
 
 // Run checks.
@@ -41,6 +47,9 @@ func (c *checkCmd) Run(ctx context.Context, s *streams) error {
 	cfg, err := loadConfig(c.Config)
 	if err != nil {
 		return err
+	}
+	if c.Explain != "" {
+		return c.explain(ctx, cfg, s.out)
 	}
 	r := &checkReport{out: s.out}
 	r.ok("%s: no mistakes (listeners: %d)", cfg.File, len(cfg.Listeners))
@@ -125,6 +134,7 @@ func (c *checkCmd) listener(ctx context.Context, l *config.Listener, r *checkRep
 		r.warn("Fine if a fenceproxy runs there already; else end what does, or choose another address.", "%s: cannot listen on %s: %v", l.Name, l.Listen, errors.Unwrap(err))
 	}
 	checkTLS(l, r)
+	c.rules(l, r)
 	same := false
 	u, err := url.Parse(l.Control.Reveal())
 	for _, addr := range l.Upstreams {

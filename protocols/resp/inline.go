@@ -104,3 +104,19 @@ func unescape(c byte) byte {
 	}
 	return c
 }
+
+// SplitLine splits a command as it is typed into its words, as the servers split a line:
+// quotes keep spaces. It reports false for quotes that do not end.
+func SplitLine(line string) (words [][]byte, ok bool) {
+	raw, argc, ok := splitInline(nil, []byte(line))
+	if !ok {
+		return nil, false
+	}
+	_, pos, _ := scanHead(raw, 0, '*')
+	for range argc {
+		size, at, _ := scanHead(raw, pos, '$')
+		words = append(words, raw[at:at+int(size)])
+		pos = at + int(size) + 2
+	}
+	return words, true
+}
