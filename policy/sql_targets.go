@@ -100,6 +100,32 @@ func (t *SQLTargets) PathMatters() bool {
 // default and hardly ever there, counts where a rule names its tables.
 func (t *SQLTargets) Writing(p SearchPath, r *Rules) []Target { return resolve(t.Writes, p, r) }
 
+// OpenToAll says whether a session may send the text without the term of any election, in a
+// transaction in which the server does not hold it back: all that it writes, calls and reads
+// is open by a rule, or of the server's own, and it does no more than its words say. Where
+// not, why is what is in the way.
+//
+// INVARIANT: reading counts, for a view calls functions.
+func (t *SQLTargets) OpenToAll(p SearchPath, r *Rules) (ok bool, why string) {
+	if t.Beyond != "" {
+		return false, t.Beyond
+	}
+	for _, n := range append(t.Writing(p, r), t.Reading(p, r)...) {
+		if n.Kind == Table && (n.Schema == "pg_catalog" || n.Schema == "information_schema") && !n.AnySchema && !t.writes(n) {
+			continue
+		}
+		if d := r.Decide([]Target{n}); !d.Open {
+			return false, n.String()
+		}
+	}
+	return true, ""
+}
+
+// writes reports whether a name is among the Writes, whatever its schema.
+func (t *SQLTargets) writes(n Target) bool {
+	return slices.ContainsFunc(t.Writes, func(w SQLName) bool { return w.Kind == n.Kind && (w.Name == n.Name || w.AnyName) })
+}
+
 // Reading is Writing for what the text reads.
 func (t *SQLTargets) Reading(p SearchPath, r *Rules) []Target { return resolve(t.Reads, p, r) }
 
@@ -217,4 +243,9 @@ func (t *SQLTargets) size() int {
 		n += p.Targets.size()
 	}
 	return n
+}
+
+// Opens says whether some rule opens anything to everybody.
+func (r *Rules) Opens() bool {
+	return slices.ContainsFunc(r.rules, func(c rule) bool { return c.Access == Open })
 }

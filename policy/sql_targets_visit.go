@@ -198,6 +198,9 @@ func (c *targeting) call(f *pg_query.FuncCall) {
 	case own && (name == "nextval" || name == "setval"):
 		c.sequence(name, f.GetArgs())
 	case own && (builtin[name] || readingSystem[name] || readingAnyway[name]) || schema == "information_schema":
+		if strings.Contains(name, "_to_xml") || strings.HasPrefix(name, "pg_input_") {
+			c.beyond(name) // reads what a text names, or checks a type's conditions
+		}
 	case schema == "" && (strings.HasPrefix(name, "pg_") || !readsOnly(name)):
 		c.function("pg_catalog", name)
 	default:
@@ -223,6 +226,7 @@ func (c *targeting) column(n *pg_query.Node) {
 }
 
 func (c *targeting) setConfig(args []*pg_query.Node) {
+	c.beyond("set_config")
 	name, ok := "", len(args) >= 2
 	if ok {
 		name, ok = literal(args[0])

@@ -124,6 +124,9 @@ func (c *core) inspect(typ byte, in []byte, size int) (step, bool) {
 		if !ok {
 			return step{next: judge, text: text}, false
 		}
+		if s, done := c.openRead(typ, name, size, t); !done {
+			return s, false
+		}
 		if why, ok := c.note(typ, name, t); !ok {
 			return c.refuseRuled(typ, name, size, why)
 		}

@@ -45,7 +45,7 @@ func (c *core) server(in []byte) step {
 				detail: "Its length is less than that of its own header.", hint: "Connect again; if that does not help, what answers at the upstream address is not PostgreSQL."})
 			continue
 		}
-		if c.inject.asks && answersPath(typ) || c.looksInto(typ) && n < maxHeld {
+		if (c.inject.asks && answersPath(typ) || c.looksInto(typ)) && n < maxHeld {
 			size := 1 + n
 			if len(rest) < size {
 				return step{pass: i, next: read, need: size}
@@ -59,8 +59,11 @@ func (c *core) server(in []byte) step {
 		}
 		c.replied(typ)
 		c.sBody = n - 4
-		c.sDrop = c.inject.active && typ == 'C'
+		c.sDrop = c.inject.active && (typ == 'C' || c.inject.asks && answersPath(typ))
 		if c.sDrop {
+			if c.inject.asks {
+				c.ruled.asked.failed = true // that long it is no path
+			}
 			c.inject.owed--
 			c.sBody += 5
 			continue
@@ -82,6 +85,8 @@ func (c *core) looksInto(typ byte) bool {
 	switch typ {
 	case 'E', 'S', 'Z':
 		return true
+	case '1', '2', '3', 'C':
+		return c.ruled != nil && c.ruled.open.owed > 0
 	case 'K', 'R':
 		return c.phase == login
 	}
@@ -106,6 +111,9 @@ func (c *core) look(typ byte, msg []byte) (step, bool) {
 		return step{drop: len(msg), next: again}, false
 	}
 	switch typ {
+	case '1', '2', '3', 'C':
+		c.openAnswered(typ)
+		return step{drop: len(msg), next: again}, false
 	case 'R':
 		return c.authentication(msg, body)
 	case 'K':
@@ -142,6 +150,10 @@ func (c *core) parameter(body []byte) {
 				detail:  "A function or a setting outside the proxy's sight changed default_transaction_read_only.",
 				hint:    "Connect again, and leave default_transaction_read_only alone; to write, present the live token."})
 		}
+	case "search_path": // reported by 18 and later
+		if c.ruled != nil {
+			c.ruled.setPath(policy.SearchPath{})
+		}
 	case "in_hot_standby":
 		c.standby = string(value) == "on"
 	// Once seen, for good: RESET, ROLLBACK and the like bring a start-up value back, and the
@@ -174,6 +186,11 @@ func (c *core) failure(msg, body []byte) (step, bool) {
 		c.ruled.failed = true
 	}
 	c.track.failed(state == "08P01")
+	if c.ruled != nil && c.ruled.open.is {
+		if with, ok := c.openFailed(state, body); ok {
+			return step{drop: len(msg), write: with, next: again}, false
+		}
+	}
 	if r, ok := c.refusedError(body); ok {
 		return step{drop: len(msg), write: r.append(nil), next: again}, false
 	}

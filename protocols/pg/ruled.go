@@ -29,11 +29,14 @@ type ruling struct {
 	asked    *pathAnswer
 
 	prepared  map[string][]preparedSet
-	sets      int // in prepared
+	sets      int  // in prepared
+	lost      bool // there were too many to keep those that only read
 	seq       uint64
 	closings  []closing
 	failed    bool // something failed since the server was at rest
 	decisions map[*policy.SQLTargets]policy.Decision
+
+	open openTransaction
 
 	reasons [maxReasons]report // of refusals, by their number modulo maxReasons
 	reason  uint64
@@ -50,8 +53,9 @@ const (
 // A preparedSet is what a prepared statement may write, kept where that depends on the
 // search_path, or where the statement may change it.
 type preparedSet struct {
-	t   *policy.SQLTargets
-	seq uint64
+	t      *policy.SQLTargets
+	seq    uint64
+	writes bool // it was prepared without a term, and may be run in an open transaction alone
 }
 
 // A closing is a prepared statement that is given up, or all: what it was before seq is
@@ -141,6 +145,8 @@ func (c *core) refuseUnbound(typ byte, name, text []byte, size int, v policy.SQL
 	d := c.decide(t)
 	e := c.missing(&d)
 	switch {
+	case d.Open && len(t.Writes) > 0:
+		return c.openText(typ, name, text, size, t)
 	case d.Deny:
 		return c.refuseRuled(typ, name, size, denied(&d))
 	case e != "" && c.refusal == nil && !c.followsLead():
@@ -183,14 +189,30 @@ func (c *core) permits(t *policy.SQLTargets) (report, bool) {
 		return r, false
 	}
 	for _, e := range t.Executes {
-		for _, s := range c.ruled.prepared[sameName([]byte(e.Name))] {
-			d := c.ruled.rules.Decide(s.t.Writing(e.Executing(c.ruled.path), c.ruled.rules))
+		for _, s := range c.ruled.executed(t, e) {
+			d := c.ruled.rules.Decide(s.Writing(e.Executing(c.ruled.path), c.ruled.rules))
 			if r, ok := c.allows(&d); !ok {
 				return r, false
 			}
 		}
 	}
 	return report{}, true
+}
+
+// executed is what EXECUTE in a text may run: what was kept of the statement's name, and what
+// the text itself prepares under it.
+func (r *ruling) executed(t *policy.SQLTargets, e policy.SQLExecute) []*policy.SQLTargets {
+	var all []*policy.SQLTargets
+	name := sameName([]byte(e.Name))
+	for _, s := range r.prepared[name] {
+		all = append(all, s.t)
+	}
+	for _, p := range t.Prepares {
+		if sameName([]byte(p.Name)) == name {
+			all = append(all, p.Targets)
+		}
+	}
+	return all
 }
 
 func (c *core) allows(d *policy.Decision) (report, bool) {
@@ -224,20 +246,19 @@ func (c *core) decide(t *policy.SQLTargets) policy.Decision {
 // it may change the search_path. It reports false where there is too much to keep.
 func (c *core) note(typ byte, name []byte, t *policy.SQLTargets) (report, bool) {
 	r := c.ruled
-	matters := t.PathMatters() || t.TouchesPath || t.Rewinds || len(t.Executes) > 0
 	if typ == 'P' {
 		// Before it, the server forgets an unnamed one.
 		if len(name) == 0 {
 			r.close(closing{})
 		}
-		if matters && !r.keep(sameName(name), t) {
+		if !c.keeps(name, t, false) {
 			return tooManyPrepared(), false
 		}
 		return report{}, true
 	}
 	r.close(closing{}) // a Query forgets it too
 	for _, p := range t.Prepares {
-		if !r.keep(sameName([]byte(p.Name)), p.Targets) {
+		if !c.keeps([]byte(p.Name), p.Targets, false) {
 			return tooManyPrepared(), false
 		}
 	}
@@ -256,9 +277,9 @@ func (c *core) ran(t *policy.SQLTargets) {
 	r := c.ruled
 	touches := t.TouchesPath
 	for _, e := range t.Executes {
-		for _, s := range r.prepared[sameName([]byte(e.Name))] {
-			touches = touches || s.t.TouchesPath
-			c.rewinds(s.t)
+		for _, s := range r.executed(t, e) {
+			touches = touches || s.TouchesPath
+			c.rewinds(s)
 		}
 	}
 	if touches {
@@ -289,11 +310,28 @@ func (r *ruling) setPath(p policy.SearchPath) {
 	clear(r.decisions)
 }
 
-// keep remembers what a prepared statement may write, beside what it may have been before.
-func (r *ruling) keep(name string, t *policy.SQLTargets) bool {
-	for _, s := range r.prepared[name] {
-		if s.t == t {
+// keeps remembers what a prepared statement may write, where that must be known later: where
+// the search_path decides or may be changed; where it was not judged by the rules, since the
+// session is not bound yet; and where an open transaction asks for what it only reads.
+func (c *core) keeps(name []byte, t *policy.SQLTargets, writes bool) bool {
+	r := c.ruled
+	must := t.PathMatters() || t.TouchesPath || t.Rewinds || len(t.Executes) > 0 || !c.isBound && len(t.Writes) > 0
+	if !must && (c.isBound || !r.rules.Opens() || r.lost) {
+		return true
+	}
+	if r.keep(sameName(name), t, writes) {
+		return true
+	}
+	r.lost = r.lost || !must
+	return !must
+}
+
+// keep remembers a prepared statement beside what it may have been before.
+func (r *ruling) keep(name string, t *policy.SQLTargets, writes bool) bool {
+	for i, s := range r.prepared[name] {
+		if s.t == t && s.writes == writes {
 			r.seq++
+			r.prepared[name][i].seq = r.seq
 			return true
 		}
 	}
@@ -305,7 +343,7 @@ func (r *ruling) keep(name string, t *policy.SQLTargets) bool {
 	}
 	r.seq++
 	r.sets++
-	r.prepared[name] = append(r.prepared[name], preparedSet{t, r.seq})
+	r.prepared[name] = append(r.prepared[name], preparedSet{t, r.seq, writes})
 	return true
 }
 
@@ -327,6 +365,7 @@ func (r *ruling) rest(status byte) {
 				for name := range r.prepared {
 					r.forget(name, cl.seq)
 				}
+				r.lost = false
 				continue
 			}
 			r.forget(cl.name, cl.seq)
@@ -335,6 +374,7 @@ func (r *ruling) rest(status byte) {
 	r.closings, r.failed = r.closings[:0], false
 	if status == 'I' {
 		r.touching = false // its portals are gone
+		r.open = openTransaction{}
 	}
 }
 
@@ -360,6 +400,11 @@ func (c *core) ruledMessage(typ byte, in []byte, size int) (step, bool) {
 	r := c.ruled
 	switch typ {
 	case 'E':
+		if r.open.is {
+			if s, done := c.openExecute(in, size); !done {
+				return s, false
+			}
+		}
 		if r.touching {
 			r.setPath(policy.SearchPath{})
 		}
@@ -370,7 +415,7 @@ func (c *core) ruledMessage(typ byte, in []byte, size int) (step, bool) {
 	default:
 		return step{}, true
 	}
-	if len(r.prepared) == 0 {
+	if len(r.prepared) == 0 && !r.open.is {
 		return step{}, true
 	}
 	need := min(size, 5+2*maxNames)
@@ -385,17 +430,17 @@ func (c *core) ruledMessage(typ byte, in []byte, size int) (step, bool) {
 		}
 		return step{}, true
 	}
-	_, rest, ok := cut(in[5:need])
+	portal, rest, ok := cut(in[5:need])
 	name, _, ok2 := cut(rest)
 	if !ok || !ok2 {
 		// Longer than any name that the server tells apart.
 		return c.refuseRuled(typ, nil, size, longNames())
 	}
-	return c.ruledBind(name, size)
+	return c.ruledBind(portal, name, size)
 }
 
 // ruledBind looks at a Bind of a statement.
-func (c *core) ruledBind(name []byte, size int) (step, bool) {
+func (c *core) ruledBind(portal, name []byte, size int) (step, bool) {
 	r := c.ruled
 	sets := r.prepared[string(name[:min(len(name), 63)])]
 	for _, s := range sets {
@@ -406,6 +451,11 @@ func (c *core) ruledBind(name []byte, size int) (step, bool) {
 			if why, ok := c.permits(s.t); !ok {
 				return c.refuseRuled('B', nil, size, why)
 			}
+		}
+	}
+	if !c.isBound {
+		if s, done := c.openBind(portal, sets, size); !done {
+			return s, false
 		}
 	}
 	for _, s := range sets {

@@ -21,22 +21,27 @@ type pathAnswer struct {
 // portal are its own. SHOW takes no snapshot, so that a transaction may still set how it is
 // isolated.
 var askPath = func() []byte {
-	const own = "fenceproxy_path"
 	var b []byte
 	for _, setting := range []string{"search_path", "role", "session_authorization"} {
-		b = appendParse(b, own, "SHOW "+setting)
-		b = append(b, 'B')
-		b = binary.BigEndian.AppendUint32(b, uint32(4+2*(len(own)+1)+6))
-		b = append(append(append(append(b, own...), 0), own...), 0)
-		b = append(b, 0, 0, 0, 0, 0, 0)
-		b = append(b, 'E')
-		b = binary.BigEndian.AppendUint32(b, uint32(4+len(own)+1+4))
-		b = append(append(b, own...), 0, 0, 0, 0, 0)
-		b = appendMessage(b, 'C', "P"+own)
-		b = appendMessage(b, 'C', "S"+own)
+		b = ownStatement(b, "fenceproxy_path", "SHOW "+setting)
 	}
 	return append(b, 'S', 0, 0, 0, 4)
 }()
+
+// ownStatement runs a statement of the proxy's own, with a named statement and portal that it
+// closes.
+func ownStatement(b []byte, own, sql string) []byte {
+	b = appendParse(b, own, sql)
+	b = append(b, 'B')
+	b = binary.BigEndian.AppendUint32(b, uint32(4+2*(len(own)+1)+6))
+	b = append(append(append(append(b, own...), 0), own...), 0)
+	b = append(b, 0, 0, 0, 0, 0, 0)
+	b = append(b, 'E')
+	b = binary.BigEndian.AppendUint32(b, uint32(4+len(own)+1+4))
+	b = append(append(b, own...), 0, 0, 0, 0, 0)
+	b = appendMessage(b, 'C', "P"+own)
+	return appendMessage(b, 'C', "S"+own)
+}
 
 // knowPath finds out the search_path where what t is about depends on it. It reports true
 // where that is known, or cannot be: then a name may be in any schema. Else the step is to
@@ -45,8 +50,8 @@ func (c *core) knowPath(t *policy.SQLTargets) (step, bool) {
 	r := c.ruled
 	matters := t.PathMatters()
 	for _, e := range t.Executes {
-		for _, s := range r.prepared[sameName([]byte(e.Name))] {
-			matters = matters || s.t.PathMatters()
+		for _, s := range r.executed(t, e) {
+			matters = matters || s.PathMatters()
 		}
 	}
 	if r.path.Known || !matters {

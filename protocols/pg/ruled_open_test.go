@@ -1,0 +1,196 @@
+package pg
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// newOpenRig is a ruled rig whose tables have what a session without a token must not reach.
+func newOpenRig(t *testing.T) *rig {
+	t.Helper()
+	r := newRuledRig(t)
+	mustExec(t, r.admin, `CREATE SEQUENCE scratch.s; GRANT ALL ON SEQUENCE scratch.s TO app;
+		CREATE VIEW billing.calls AS SELECT billing.writes() AS a; GRANT ALL ON billing.calls TO app;
+		CREATE DOMAIN public.checked AS int CHECK (value < billing.writes())`)
+	return r
+}
+
+// Everybody writes what a rule opens, and the server still holds back all else.
+func TestOpenTables(t *testing.T) {
+	r := newOpenRig(t)
+	for _, mode := range allModes {
+		c := r.connect(mode)
+		for _, sql := range []string{
+			"INSERT INTO scratch.t VALUES (1)",
+			"INSERT INTO scratch.t SELECT a + 1 FROM scratch.t WHERE a = 1",
+			"INSERT INTO scratch.t VALUES (nextval('scratch.s'))",
+			"UPDATE scratch.t SET a = a + 1",
+			"DELETE FROM scratch.t WHERE a = (SELECT max(a) FROM scratch.t)",
+			"SELECT a FROM scratch.t FOR UPDATE",
+			"SELECT a INTO scratch.made FROM scratch.t",
+			"TRUNCATE scratch.t",
+			"SET search_path = scratch",
+			"INSERT INTO t VALUES (1)",
+			"RESET search_path",
+		} {
+			mustExec(t, c, sql)
+			if got := queryString(t, c, "SHOW transaction_read_only") + queryString(t, c, "SHOW default_transaction_read_only"); got != "onon" {
+				t.Fatalf("%s\n\tleaves %s", sql, got)
+			}
+		}
+		mustExec(t, r.admin, "DROP TABLE scratch.made")
+		if got := r.count("scratch.t"); got != "1" {
+			t.Error(got)
+		}
+		if s := c.PgConn().ParameterStatus("default_transaction_read_only"); s != "on" {
+			t.Errorf("reported %q", s)
+		}
+
+		// In a transaction, which has to begin with it.
+		mustExec(t, c, "BEGIN")
+		mustExec(t, c, "INSERT INTO scratch.t VALUES (2)")
+		mustExec(t, c, "SAVEPOINT s")
+		mustExec(t, c, "INSERT INTO scratch.t VALUES (3)")
+		mustExec(t, c, "ROLLBACK TO s")
+		if got := queryString(t, c, "SELECT count(*)::text FROM scratch.t"); got != "2" {
+			t.Error(got)
+		}
+		wantError(t, try(t, c, "SELECT count(*) FROM billing.t"), "25006", "billing.t", "open tables")
+		mustExec(t, c, "ROLLBACK")
+		if got := r.count("scratch.t"); got != "1" {
+			t.Error(got)
+		}
+		mustExec(t, c, "BEGIN")
+		if got := queryString(t, c, "SELECT count(*)::text FROM billing.t"); got != "0" {
+			t.Error(got)
+		}
+		wantError(t, try(t, c, "INSERT INTO scratch.t VALUES (2)"), "25006", "has read something", "Begin the transaction")
+		mustExec(t, c, "ROLLBACK")
+
+		// The server's own errors point to where they belong.
+		e := wantError(t, try(t, c, "INSERT INTO scratch.t VALUES (nothing)"), "42703", "nothing")
+		if e.Position != 31 {
+			t.Errorf("position %d", e.Position)
+		}
+		wantError(t, try(t, c, "INSERT INTO scratch.absent VALUES (1)"), "42P01", "absent")
+		wantError(t, try(t, c, "INSERT INTO scratch.t VALUES (1 / 0)"), "22012")
+
+		for _, sql := range []string{
+			"INSERT INTO scratch.t SELECT a FROM billing.t",         // may be a view
+			"INSERT INTO scratch.t SELECT a FROM billing.calls",     // is one
+			"INSERT INTO scratch.t VALUES (billing.writes())",       // is ruled
+			"INSERT INTO scratch.t VALUES (public.moves())",         // is not
+			"INSERT INTO scratch.t VALUES (1::public.checked)",      // calls
+			"INSERT INTO scratch.t VALUES ('1'::checked)",           // calls
+			"INSERT INTO scratch.t VALUES (1 OPERATOR(public.+) 1)", // may call
+			"CREATE TABLE scratch.new AS SELECT 1 AS a",             // is more than its words
+			"DROP TABLE scratch.t",                                  // so is this
+			"ALTER TABLE scratch.t ADD b checked",                   // and this
+			"TRUNCATE scratch.t CASCADE",                            // and this
+			"WITH x AS (DELETE FROM billing.t RETURNING a) INSERT INTO scratch.t SELECT a FROM x",
+			"INSERT INTO scratch.t SELECT length(set_config('default_transaction_read_only', 'off', false))",
+			"INSERT INTO scratch.t SELECT 1 FROM table_to_xml('billing.calls', true, false, '') x",
+			"INSERT INTO t VALUES (1)",
+		} {
+			err := try(t, c, sql)
+			if err == nil || !strings.Contains(err.Error(), "25006") && !strings.Contains(err.Error(), "FP009") {
+				t.Errorf("%s\n\t%v", sql, err)
+			}
+		}
+		if strings.Contains(mode, "simple") {
+			wantError(t, try(t, c, "INSERT INTO scratch.t VALUES (1); SELECT 1"), "25006", "several statements")
+			wantError(t, try(t, c, "BEGIN; INSERT INTO scratch.t VALUES (1); COMMIT"), "25006", "several statements")
+		}
+		mustExec(t, r.admin, "TRUNCATE scratch.t")
+	}
+	if got := r.count("billing.t"); got != "0" {
+		t.Errorf("billing: %s", got)
+	}
+}
+
+// Nothing that was prepared, bound or opened before is run in a transaction that was made
+// read-write for open tables, unless it could be sent there.
+func TestOpenTransactionRunsNothingElse(t *testing.T) {
+	r := newOpenRig(t)
+	c := r.connect("")
+	prepare := func(name, sql string) {
+		t.Helper()
+		if _, err := c.Prepare(t.Context(), name, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prepare("write", "INSERT INTO scratch.t VALUES ($1)")
+	prepare("call", "SELECT billing.writes()")
+	prepare("look", "SELECT count(*)::text FROM scratch.t")
+	mustExec(t, c, "PREPARE q AS SELECT billing.writes()")
+	wantError(t, try(t, c, "call"), "25006") // by the server: it is a reader
+	mustExec(t, c, "write", 1)
+	if got := queryString(t, c, "look"); got != "1" {
+		t.Error(got)
+	}
+	for _, sql := range []string{"call", "EXECUTE call", "EXECUTE q", "SELECT billing.writes()", "SELECT * FROM billing.calls", "EXPLAIN ANALYZE SELECT billing.writes()", "DECLARE x CURSOR FOR SELECT billing.writes()"} {
+		mustExec(t, c, "BEGIN")
+		mustExec(t, c, "write", 2)
+		if got := queryString(t, c, "look"); got != "2" {
+			t.Error(got)
+		}
+		wantError(t, try(t, c, sql), "25006", "open tables")
+		mustExec(t, c, "ROLLBACK")
+	}
+	// A portal of a statement that takes no snapshot is bound before the transaction may write.
+	b := c.PgConn().Frontend()
+	b.Send(&pgproto3.Query{String: "BEGIN"})
+	b.Send(&pgproto3.Parse{Name: "late", Query: "EXECUTE q"})
+	b.Send(&pgproto3.Bind{DestinationPortal: "late", PreparedStatement: "late"})
+	b.Send(&pgproto3.Sync{})
+	flushAndSync(t, c, 2)
+	b.Send(&pgproto3.Parse{Name: "now", Query: "INSERT INTO scratch.t VALUES (3)"})
+	b.Send(&pgproto3.Bind{PreparedStatement: "now"})
+	b.Send(&pgproto3.Execute{})
+	b.Send(&pgproto3.Sync{})
+	flushAndSync(t, c, 1)
+	b.Send(&pgproto3.Execute{Portal: "late"})
+	b.Send(&pgproto3.Sync{})
+	if errs := flushAndSync(t, c, 1); len(errs) != 1 || !strings.Contains(errs[0], "open tables") {
+		t.Errorf("%q", errs)
+	}
+	mustExec(t, c, "ROLLBACK")
+	if got := r.count("billing.t"); got != "0" {
+		t.Errorf("billing: %s", got)
+	}
+	// What a reader prepared is judged by the rules once the session is bound.
+	token := r.guard.lead().Reveal()
+	mustExec(t, c, "SET fence.election = 'invoices'")
+	mustExec(t, c, "SET fence.token = '"+token+"'")
+	wantError(t, try(t, c, "call"), "25006", `election "billing"`)
+	wantError(t, try(t, c, "EXECUTE q"), "25006", `election "billing"`)
+	mustExec(t, c, "write", 4)
+	if got := r.count("billing.t"); got != "0" {
+		t.Errorf("billing: %s", got)
+	}
+}
+
+// flushAndSync sends what is queued, waits for so many ReadyForQuery, and returns the errors.
+func flushAndSync(t *testing.T, c *pgx.Conn, ready int) (errs []string) {
+	t.Helper()
+	f := c.PgConn().Frontend()
+	if err := f.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for ready > 0 {
+		m, err := f.Receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch m := m.(type) {
+		case *pgproto3.ReadyForQuery:
+			ready--
+		case *pgproto3.ErrorResponse:
+			errs = append(errs, m.Message)
+		}
+	}
+	return errs
+}
