@@ -256,6 +256,10 @@ func encode(line string, fromServer bool) ([]byte, error) {
 		return []byte{t, 0, 0, 0, 7, 0, 0, 0}, nil
 	case fromServer && t == 'T':
 		return []byte("T\x00\x00\x00\x06\x00\x00"), nil
+	case fromServer && t == 'D' && len(f) == 1:
+		b := binary.BigEndian.AppendUint32([]byte{t}, uint32(4+2+4+len(f[0])))
+		b = binary.BigEndian.AppendUint32(append(b, 0, 1), uint32(len(f[0])))
+		return append(b, f[0]...), nil
 	case fromServer && t == 'D':
 		return []byte("D\x00\x00\x00\x06\x00\x00"), nil
 	case fromServer && t == 't':

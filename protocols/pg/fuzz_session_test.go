@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,6 +25,8 @@ const (
 	startLogin
 	startLoginToken
 	startSidecar
+	startRuledReader
+	startRuledLeader
 	starts
 )
 
@@ -60,6 +63,10 @@ func history(t testing.TB, file string) []byte {
 			b = []byte{startLeader}
 		case l == "replica":
 			b = []byte{startReplica}
+		case l == "ruled reader":
+			b = []byte{startRuledReader}
+		case l == "ruled leader":
+			b = []byte{startRuledLeader}
 		case strings.HasPrefix(l, "login") && strings.Contains(l, "token"):
 			b = []byte{startLoginToken}
 		case strings.HasPrefix(l, "login") && strings.Contains(l, "sidecar"):
@@ -101,6 +108,12 @@ func relive(history []byte, piece int) *driver {
 		d = loggedIn()
 	case startLeader:
 		d = leading()
+	case startRuledReader:
+		d = loggedIn()
+		d.c.ruled = &ruling{rules: ordersRules()}
+	case startRuledLeader:
+		d = leading()
+		d.c.ruled = &ruling{rules: ordersRules()}
 	case startReplica:
 		d = loggedIn()
 		d.c.replication = true
@@ -187,15 +200,38 @@ func (d *driver) judgeUpstream(t complainer) {
 		mark, behind := strings.CutPrefix(mark, ";")
 		command, reads, _ := replicates(text)
 		switch {
-		case bound,
-			marks(own, d.c.nonce),
-			v.Reason == policy.SQLUnparsed && behind && marks(mark, d.c.nonce),
+		case d.c.ruled != nil && (string(text) == openSQL || d.isOpen(bytes.TrimPrefix(text, []byte(openSQL+";")))):
+		case marks(own, d.c.nonce),
+			v.Reason == policy.SQLUnparsed && behind && marks(mark, d.c.nonce):
+		case bound:
+			d.keepsRules(t, text)
+		case
 			v.Fence == policy.FenceSets,
 			v.Reason == policy.SQLReads && v.Fence == policy.FenceUnused,
 			d.c.replication && command && reads && typ == 'Q':
 		default:
 			t.Errorf("went upstream unbound: %q", text)
 		}
+	}
+}
+
+// isOpen says whether everybody may send a text, wherever its names without a schema are.
+func (d *driver) isOpen(text []byte) bool {
+	all := d.c.sql.Targets(text)
+	ok, _ := all.OpenToAll(policy.SearchPath{Known: true, Schemas: []string{"scratch"}}, d.c.ruled.rules)
+	return ok && len(all.Writes) > 0
+}
+
+// keepsRules says whether a bound session's text names nothing that its election does not rule.
+func (d *driver) keepsRules(t complainer, text []byte) {
+	t.Helper()
+	if d.c.ruled == nil {
+		return
+	}
+	all := d.c.sql.Targets(text)
+	path := policy.SearchPath{Known: true, Schemas: []string{"orders"}}
+	if r := d.c.ruled.rules.Decide(all.Writing(path, d.c.ruled.rules)); len(r.Elections) > 0 && !slices.Equal(r.Elections, []string{"orders"}) {
+		t.Errorf("went upstream without the term of %v: %q", r.Elections, text)
 	}
 }
 

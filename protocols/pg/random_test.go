@@ -10,8 +10,10 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/internal/servers"
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
+	"github.com/fenceproxy/fenceproxy/policy"
 )
 
 // bindTo makes a Bind of an unnamed or named portal, without parameters.
@@ -133,7 +135,7 @@ func TestRandomStreams(t *testing.T) {
 		_ = flag.Set("rapid.checks", "25")
 		defer func() { _ = flag.Set("rapid.checks", f.DefValue) }()
 	}
-	testenv.EachPostgres(t, func(t *testing.T, _ testenv.Version, pg *servers.Process) {
+	testenv.EachPostgres(t, func(t *testing.T, v testenv.Version, pg *servers.Process) {
 		r := newRigAt(t, pg, nil)
 		mustExec(t, r.admin, "INSERT INTO t VALUES (1), (2), (3)")
 		r.guard.noPrep = true
@@ -157,10 +159,34 @@ func TestRandomStreams(t *testing.T) {
 				compare(rt, leaderMenu, "DELETE FROM t", nil, []string{"fence.token", token})
 			})
 		})
+		if majors := servers.PostgresMajors(); v.Major == majors[0] || v.Major == majors[len(majors)-1] {
+			t.Run("ruled", func(t *testing.T) {
+				before := r.addr
+				defer func() { r.addr = before }()
+				r.serve(func(c *Config) { c.Rules = randomRules(t) })
+				rapid.Check(t, func(rt *rapid.T) {
+					compare(rt, leaderMenu, "DELETE FROM t", nil, []string{"fence.token", token})
+				})
+			})
+		}
 		t.Run("reader", func(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {
 				compare(rt, readerMenu, "SELECT 1", []string{"default_transaction_read_only", "on"}, nil)
 			})
 		})
 	})
+}
+
+// randomRules are rules by which the leader may write all of the menu, once the server has
+// said where its names are.
+func randomRules(t *testing.T) *policy.Rules {
+	t.Helper()
+	r, err := policy.NewRules([]policy.Rule{
+		{Kind: policy.Table, Patterns: []string{"public.*"}, Election: "orders"},
+		{Kind: policy.Table, Patterns: []string{"scratch.*"}, Access: policy.Open},
+	}, "orders", election.CheckID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }

@@ -432,7 +432,11 @@ func (c *core) ruledMessage(typ byte, in []byte, size int) (step, bool) {
 	}
 	portal, rest, ok := cut(in[5:need])
 	name, _, ok2 := cut(rest)
-	if !ok || !ok2 {
+	switch {
+	case ok && ok2:
+	case need == size:
+		return step{}, true // it does not end: the server refuses it in its own words
+	default:
 		// Longer than any name that the server tells apart.
 		return c.refuseRuled(typ, nil, size, longNames())
 	}

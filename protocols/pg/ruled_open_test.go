@@ -6,6 +6,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/fenceproxy/fenceproxy/election"
+	"github.com/fenceproxy/fenceproxy/policy"
 )
 
 // newOpenRig is a ruled rig whose tables have what a session without a token must not reach.
@@ -161,15 +164,47 @@ func TestOpenTransactionRunsNothingElse(t *testing.T) {
 	if got := r.count("billing.t"); got != "0" {
 		t.Errorf("billing: %s", got)
 	}
-	// What a reader prepared is judged by the rules once the session is bound.
+}
+
+// What a reader prepared is judged by the rules once the session is bound.
+func TestRulesOfWhatWasPreparedBefore(t *testing.T) {
+	r := newOpenRig(t)
+	rules, err := policy.NewRules([]policy.Rule{{Kind: policy.Table, Patterns: []string{"*.*"}, Election: "invoices"},
+		{Kind: policy.Function, Patterns: []string{"*.*"}, Election: "billing"}}, "", election.CheckID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.serve(func(c *Config) { c.Rules, c.DefaultElection = rules, "" })
+	c := r.connect("")
+	for name, sql := range map[string]string{"call": "SELECT billing.writes()", "look": "SELECT count(*)::text FROM billing.t"} {
+		if _, err := c.Prepare(t.Context(), name, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustExec(t, c, "PREPARE q AS SELECT billing.writes()")
 	token := r.guard.lead().Reveal()
 	mustExec(t, c, "SET fence.election = 'invoices'")
 	mustExec(t, c, "SET fence.token = '"+token+"'")
 	wantError(t, try(t, c, "call"), "25006", `election "billing"`)
 	wantError(t, try(t, c, "EXECUTE q"), "25006", `election "billing"`)
-	mustExec(t, c, "write", 4)
-	if got := r.count("billing.t"); got != "0" {
+	mustExec(t, c, "INSERT INTO scratch.t VALUES (1)")
+	if got := queryString(t, c, "look"); got != "0" {
 		t.Errorf("billing: %s", got)
+	}
+}
+
+// A statement of which nothing is kept, or not all, is not bound in an open transaction.
+func TestOpenTransactionBindsNothingUnknown(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		d := loggedIn()
+		d.c.ruled = &ruling{rules: ordersRules(), lost: lost, open: openTransaction{is: true}}
+		if lost {
+			d.c.ruled.keep("s", d.c.sql.Targets([]byte("SELECT 1")), false)
+		}
+		d.client(bindTo("", "s"))
+		if got := show(d.up, true); !strings.Contains(got, "fenceproxy_") {
+			t.Errorf("lost %v: upstream went %s", lost, got)
+		}
 	}
 }
 

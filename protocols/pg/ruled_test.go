@@ -30,6 +30,19 @@ func testRules(t testing.TB, fallback string) *policy.Rules {
 	return r
 }
 
+// ordersRules are the rules of transcripts: the leader holds orders.
+func ordersRules() *policy.Rules {
+	r, err := policy.NewRules([]policy.Rule{
+		{Kind: policy.Table, Patterns: []string{"orders.*"}, Election: "orders"},
+		{Kind: policy.Table, Patterns: []string{"other.*"}, Election: "other"},
+		{Kind: policy.Table, Patterns: []string{"scratch.*"}, Access: policy.Open},
+	}, "", election.CheckID)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
 // newRuledRig is a rig with rules, and a schema for each.
 func newRuledRig(t *testing.T) *rig {
 	t.Helper()
@@ -191,6 +204,13 @@ func TestRulesFollowThePath(t *testing.T) {
 		mustExec(t, c, "INSERT INTO t VALUES (5)")
 		mustExec(t, c, "ROLLBACK")
 		refused("INSERT INTO t VALUES (5)")
+		mustExec(t, c, "BEGIN")
+		mustExec(t, c, "SAVEPOINT s")
+		mustExec(t, c, "SET LOCAL search_path = billing")
+		mustExec(t, c, "INSERT INTO t VALUES (5)")
+		mustExec(t, c, "ROLLBACK TO s")
+		refused("INSERT INTO t VALUES (5)")
+		mustExec(t, c, "ROLLBACK")
 		refused("BEGIN; SET LOCAL search_path = billing; COMMIT; INSERT INTO t VALUES (5)")
 		if c.PgConn().TxStatus() != 'I' {
 			mustExec(t, c, "ROLLBACK")

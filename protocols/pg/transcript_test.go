@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "rewrite the transcripts under testdata"
 
 // Transcripts are files under testdata. Lines of input begin with
 //
-//	reader, leader, replica, login   how the session starts; first line
+//	reader, leader, ruled …, replica, login   how the session starts; first line
 //	>  a message of the client's
 //	<  a message of the server's; $MARK is the last marker that went upstream
 //	!  what the guard answers next (ok, stale), or an event: lost, shutdown
@@ -114,6 +114,12 @@ func (s script) play(t *testing.T, piece int, joined bool) (string, *driver) {
 			d.c.replication = true
 		case l == "leader":
 			d = leading()
+		case l == "ruled reader":
+			d = loggedIn()
+			d.c.ruled = &ruling{rules: ordersRules()}
+		case l == "ruled leader":
+			d = leading()
+			d.c.ruled = &ruling{rules: ordersRules()}
 		case strings.HasPrefix(l, "login"):
 			d = newDriver()
 			if strings.Contains(l, "token") {
