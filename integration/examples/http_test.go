@@ -19,6 +19,7 @@ func TestPython(t *testing.T) {
 			return s.start(t, ctx, name, "python3 worker.py "+name, env, python, "worker.py", name)
 		},
 		refused: "stale leader refused",
+		midway:  s.inTransaction(t, ctx),
 	}.run(t)
 	inOrder(t, s.journal(t, ctx), "aba")
 	vacant(t, ctx, s.addresses.Replace(electionsTable), "reports")
@@ -36,6 +37,7 @@ func TestJava(t *testing.T) {
 				"java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-cp", cmp.Or(os.Getenv("FENCEPROXY_JDBC_JAR"), jar), "Worker.java", name)
 		},
 		refused: "stale leader refused",
+		midway:  s.inTransaction(t, ctx),
 	}.run(t)
 	inOrder(t, s.journal(t, ctx), "aba")
 	vacant(t, ctx, s.addresses.Replace(electionsTable), "invoices")

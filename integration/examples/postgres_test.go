@@ -28,6 +28,7 @@ func TestGo(t *testing.T) {
 			return s.start(t, ctx, name, "go run ./examples/go "+name, env, bin, name)
 		},
 		refused: "failed: FATAL: stale leader refused",
+		midway:  s.inTransaction(t, ctx),
 	}.run(t)
 	inOrder(t, s.journal(t, ctx), "aba")
 	vacant(t, ctx, elections, "orders")

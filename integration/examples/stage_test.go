@@ -204,6 +204,20 @@ func (s *stage) journal(t *testing.T, ctx context.Context) (all []entry) {
 	return all
 }
 
+// inTransaction says whether a worker's transaction is open and waits for its client.
+func (s *stage) inTransaction(t *testing.T, ctx context.Context) func() bool {
+	t.Helper()
+	c := connect(t, ctx, testenv.SharedPostgres(t).DSN(servers.Superuser, "postgres"))
+	return func() (so bool) {
+		t.Helper()
+		const open = "select exists (select from pg_stat_activity where datname = $1 and state = 'idle in transaction')"
+		if err := c.QueryRow(ctx, open, s.database).Scan(&so); err != nil {
+			t.Fatal(err)
+		}
+		return so
+	}
+}
+
 // vacant checks that nobody leads an election any more.
 func vacant(t *testing.T, ctx context.Context, url, id string) {
 	t.Helper()

@@ -87,6 +87,9 @@ type entry struct {
 type takeover struct {
 	start   func(name string) *worker
 	refused string // what a stale leader says
+	// midway says whether a worker that stands does so in the middle of its work; nil where
+	// it has said all.
+	midway func() bool
 	// While it is stopped: what was stopped is not what writes.
 	early bool
 }
@@ -100,7 +103,8 @@ func (x takeover) run(t *testing.T) {
 	a.await(t, "a wrote")
 	for a.await(t, "a begins"); ; a.await(t, "a begins") {
 		testenv.Pause(t, a.cmd.Process.Pid)
-		if x.early || !strings.Contains(a.out.String()[a.from:], "wrote") {
+		wrote := strings.Contains(a.out.String()[a.from:], "wrote")
+		if x.early || !wrote && (x.midway == nil || x.midway()) {
 			break
 		}
 		a.signal(syscall.SIGCONT) // it was quicker
