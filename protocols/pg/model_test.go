@@ -401,6 +401,7 @@ func TestStreamStaysInStep(t *testing.T) {
 			d = leading()
 			m.readOnly, m.reported = false, false
 		}
+		d.c.proofs = rapid.SampledFrom([][]string{nil, {"7:a0"}}).Draw(t, "proofs")
 		converse(t, d, m, client)
 		if got, want := outcome(d.down), outcome(direct.sent); got != want {
 			t.Fatalf("client sends\n%s\nsees\n%s\nshould see\n%s", show(client, true), got, want)
@@ -430,6 +431,7 @@ func TestNothingWaits(t *testing.T) {
 			d = leading()
 			m.readOnly, m.reported = false, false
 		}
+		d.c.proofs = rapid.SampledFrom([][]string{nil, {"7:a0"}}).Draw(t, "proofs")
 		done := 0
 		for rest := client; len(rest) > 0; {
 			_, n := header(rest)
@@ -463,6 +465,7 @@ func TestWildClients(t *testing.T) {
 			d = leading()
 			m.readOnly, m.reported = false, false
 		}
+		d.c.proofs = rapid.SampledFrom([][]string{nil, {"7:a0"}}).Draw(t, "proofs")
 		d.c.prepared = false
 		if rapid.Bool().Draw(t, "sidecar") {
 			d.c.lead = &fakeLead{leads: rapid.Bool().Draw(t, "leads")}

@@ -47,6 +47,13 @@ func TestProtectedTable(t *testing.T) {
 		mustExec(t, c, "COMMIT")
 		mustExec(t, c, "DISCARD ALL")
 	}
+	// Nor does a setting of the role's matter.
+	mustExec(t, r.admin, "ALTER ROLE app IN DATABASE "+r.db+" SET fence.proof = 'x'")
+	c = r.connect("&fence.token=" + first.Token.Reveal())
+	for _, sql := range []string{"SELECT 1", "RESET ALL", "DISCARD ALL"} {
+		mustExec(t, c, sql)
+		mustExec(t, c, write())
+	}
 	late := r.connect("")
 	wantError(t, try(t, late, write()), "25006")
 	mustExec(t, late, "SET fence.token = '"+first.Token.Reveal()+"'")
