@@ -176,8 +176,9 @@ LEFT JOIN LATERAL (
 	AND t.tgargs = convert_to(w.election, 'UTF8') || decode('00', 'hex') || convert_to(w.memory, 'UTF8') || decode('00', 'hex')
 ) r ON true;
 
--- Makes what protected_table wants. With only, no more than is missing on these tables, on
--- those of these schemas, and on what descends from them.
+-- Makes what protected_table wants. With only_on, no more than is missing on these tables, on
+-- those of these schemas, and on what descends from them: then it leaves disabled triggers alone,
+-- which their owner disabled, for instance to restore the table.
 CREATE OR REPLACE FUNCTION fenceproxy.apply_protection(only_on oid[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $fenceproxy_function$
