@@ -497,6 +497,12 @@ var mutants = []mutant{
 	{"the same, of a connection that ends", "internal/gateapi/kept.go",
 		"return max(d, time.Until(k.told)+k.g.Config().PermitFor/10), k.listeners == 0", "return d, k.listeners == 0",
 		"./internal/gateapi", "TestAConnectionThatEnds"},
+	{"a gate's lease, in the race of gates", "guard/gate_lease.go",
+		"case res.Status != election.Busy:", "case res.Status == election.Busy && asked > 0:\nreturn asked, 1, nil\ncase res.Status != election.Busy:",
+		"./integration/gates", "TestNoTwoLiveBindings"},
+	{"the wait for a consumer's last moment, in the race of gates", "guard/gate_binding.go",
+		"t := time.NewTimer(time.Until(b.trust()) + b.g.margin())", "t := time.NewTimer(0)",
+		"./integration/gates", "TestNoTwoLiveBindings"},
 }
 
 func main() {
