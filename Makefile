@@ -64,6 +64,24 @@ fuzz: ## Run every fuzz test for FUZZTIME each (default 30s)
 		done; \
 	done
 
+# A machine that does nothing else, please: "fenceproxy bench peers --help" has the flags.
+BENCH_FLAGS ?=
+.PHONY: bench
+bench: bench-deps build ## Measure fenceproxy beside direct, on servers of its own, into bench-own-DATE (half an hour)
+	bin/fenceproxy bench own $(BENCH_FLAGS)
+
+.PHONY: bench-peers
+bench-peers: bench-deps build ## The same beside PgBouncer, HAProxy and twemproxy, into bench-peers-DATE (an hour)
+	bin/fenceproxy bench peers $(BENCH_FLAGS)
+
+.PHONY: bench-check
+bench-check: bench-deps build ## Measure a little, and compare its ratios with the last report in bench/reports (minutes)
+	bin/fenceproxy bench check $(BENCH_FLAGS)
+
+.PHONY: bench-deps
+bench-deps:
+	@.ci/deps bench
+
 .PHONY: lint
 lint: $(GOLANGCI)-$(GOLANGCI_V) ## Run the linter: style, mistakes and the direction of imports
 	$< run --allow-parallel-runners ./...

@@ -30,6 +30,7 @@ type commands struct {
 	Run      runCmd      `cmd:"" help:"Run a command while it holds the leadership."`
 	Election electionCmd `cmd:"" help:"Take, keep, give up and look at a leadership."`
 	Demo     demoCmd     `cmd:"" help:"See a stale leader's write refused, and then not refused."`
+	Bench    benchCmd    `cmd:"" help:"Measure the proxy, beside others and beside the server itself."`
 	Version  versionCmd  `cmd:"" help:"Print the version."`
 
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`

@@ -56,6 +56,12 @@ func TestHelp(t *testing.T) {
 		"election-watch":    {"election", "watch"},
 		"run":               {"run"},
 		"demo":              {"demo"},
+		"bench":             {"bench"},
+		"bench-run":         {"bench", "run"},
+		"bench-own":         {"bench", "own"},
+		"bench-peers":       {"bench", "peers"},
+		"bench-check":       {"bench", "check"},
+		"bench-show":        {"bench", "show"},
 		"version":           {"version"},
 	} {
 		t.Run(name, func(t *testing.T) {

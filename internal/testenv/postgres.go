@@ -72,7 +72,7 @@ func SharedPostgresVersion(t testing.TB, major int) *servers.Process {
 		// Tests that run at the same time start their servers at the same time.
 		start = sync.OnceValues(func() (*servers.Process, error) {
 			p, err := servers.StartPostgres(context.Background(), servers.PostgresOptions{
-				Bin: v.Bin, Templates: templates(),
+				Bin: v.Bin, Templates: Templates(),
 				Settings: []string{"max_prepared_transactions=10"},
 			})
 			if err != nil {

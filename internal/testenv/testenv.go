@@ -67,7 +67,7 @@ func Redis(t testing.TB, args ...string) *servers.Process {
 // Postgres starts a Postgres server of the test's own.
 func Postgres(t testing.TB, o servers.PostgresOptions) *servers.Process {
 	t.Helper()
-	o.Templates = templates()
+	o.Templates = Templates()
 	p, err := servers.StartPostgres(Context(t), o)
 	if err != nil {
 		t.Fatal(err)
@@ -76,8 +76,8 @@ func Postgres(t testing.TB, o servers.PostgresOptions) *servers.Process {
 	return p
 }
 
-// templates is where fresh clusters of this user's tests are kept for copying.
-func templates() string {
+// Templates is where fresh clusters of this user's tests are kept for copying.
+func Templates() string {
 	return filepath.Join(os.TempDir(), "fenceproxy-templates-"+strconv.Itoa(os.Geteuid()))
 }
 
@@ -118,7 +118,7 @@ func SharedPostgres(t testing.TB) *servers.Process {
 	defer shared.Unlock()
 	if shared.pg == nil {
 		p, err := servers.StartPostgres(context.Background(), servers.PostgresOptions{
-			Templates: templates(), Settings: []string{"max_prepared_transactions=10"},
+			Templates: Templates(), Settings: []string{"max_prepared_transactions=10"},
 		})
 		if err != nil {
 			t.Fatal(err)

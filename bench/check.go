@@ -1,0 +1,84 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+)
+
+// DefaultTolerance is how much worse a ratio may be than in the last report.
+const DefaultTolerance = 0.10
+
+// A Regression is a ratio that is worse than it was.
+type Regression struct {
+	Scenario string
+	// Ratio is "a / b", the targets.
+	Ratio, Metric string
+	Was, Is       Summary
+}
+
+// String says it in a line.
+func (g Regression) String() string {
+	return fmt.Sprintf("%s: %s, %s: was %.3f and is %.3f (quartiles %.3f to %.3f)",
+		g.Scenario, g.Metric, g.Ratio, g.Was.Median, g.Is.Median, g.Is.Q1, g.Is.Q3)
+}
+
+// compared are the metrics whose ratios are compared, and whether more of it is better.
+var compared = []struct {
+	name   string
+	of     Metric
+	better bool
+}{
+	{"throughput", Throughput, true},
+	{"processor time of the proxy an operation", CPU(Proxy), false},
+}
+
+// A Comparison is two reports, side by side.
+type Comparison struct {
+	// Compared is how many ratios both reports have.
+	Compared    int
+	Regressions []Regression
+}
+
+// Compare finds the ratios of the proxy's own targets that are worse in a new report than
+// in an old one: by more than the tolerance at the median, and not explained by the spread
+// of the rounds (the better quartile now is worse than the worse one then). Times are not
+// compared: machines and days differ.
+//
+// Each of the proxy's own targets is put beside every other target of the scenario, in
+// throughput and in the proxy's processor time an operation. Open loops have a given
+// throughput, and are left out.
+func Compare(old, new *Report, tolerance float64) Comparison {
+	var c Comparison
+	for i := range new.Scenarios {
+		is := &new.Scenarios[i]
+		was := old.Scenario(is.Name)
+		if was == nil || is.Open || is.Unit != was.Unit {
+			continue
+		}
+		for _, own := range []string{Fenced, Reader} {
+			for _, beside := range is.Targets {
+				if beside == own || !slices.Contains(is.Targets, own) || own == Reader && beside == Fenced {
+					continue
+				}
+				for _, m := range compared {
+					a, b := Summarize(was.Ratios(m.of, own, beside)), Summarize(is.Ratios(m.of, own, beside))
+					if a.N == 0 || b.N == 0 {
+						continue
+					}
+					c.Compared++
+					if worse(a, b, m.better, tolerance) {
+						c.Regressions = append(c.Regressions, Regression{is.Name, own + " / " + beside, m.name, a, b})
+					}
+				}
+			}
+		}
+	}
+	return c
+}
+
+func worse(was, is Summary, moreIsBetter bool, tolerance float64) bool {
+	if moreIsBetter {
+		return is.Median < was.Median*(1-tolerance) && is.Q3 < was.Q1
+	}
+	return is.Median > was.Median*(1+tolerance) && is.Q1 > was.Q3
+}

@@ -1,0 +1,112 @@
+package bench
+
+import (
+	"math"
+	"path"
+)
+
+// A Goal is something that the proxy is meant to reach.
+type Goal struct {
+	// Title says what is measured, and where: a pattern of scenarios' names, as package
+	// path has them.
+	Title, Where string
+	// AtLeast is the lowest value that reaches it, AtMost the highest; NaN where there is
+	// no such bound.
+	AtLeast, AtMost float64
+	// Text has the value in words: "x pgbouncer-session".
+	Text string
+
+	value func(*Scenario) Summary
+}
+
+// A Row is a goal at one scenario.
+type Row struct {
+	Goal     Goal
+	Scenario string // empty where nothing was measured
+	Value    Summary
+}
+
+// Measured reports whether there is a value.
+func (r Row) Measured() bool { return r.Value.N > 0 && !math.IsNaN(r.Value.Median) }
+
+// Met reports whether the median reaches the goal.
+func (r Row) Met() bool {
+	return r.Measured() && !(r.Value.Median < r.Goal.AtLeast) && !(r.Value.Median > r.Goal.AtMost)
+}
+
+// ratio is the value of a's metric beside b's.
+func ratio(m Metric, a, b string) func(*Scenario) Summary {
+	return func(sc *Scenario) Summary { return Summarize(sc.Ratios(m, a, b)) }
+}
+
+// added is what a adds to direct's latency, beside what b adds: the ratio of the medians
+// of the differences by round. The quartiles are not known.
+func added(m Metric, a, b string) func(*Scenario) Summary {
+	return func(sc *Scenario) Summary {
+		da := Summarize(sc.Differences(m, a, Direct))
+		db := Summarize(sc.Differences(m, b, Direct))
+		if da.N == 0 || db.N == 0 || db.Median <= 0 {
+			return Summary{}
+		}
+		v := da.Median / db.Median
+		return Summary{Median: v, Q1: v, Q3: v, N: min(da.N, db.N)}
+	}
+}
+
+func kilobytes(process, target string) func(*Scenario) Summary {
+	return func(sc *Scenario) Summary {
+		vs := sc.Values(Memory(process), target)
+		for i := range vs {
+			vs[i] /= 1 << 10
+		}
+		return Summarize(vs)
+	}
+}
+
+// Goals are what the proxy is meant to reach.
+func Goals() []Goal {
+	nan := math.NaN()
+	least := func(title, where string, v float64, text string, value func(*Scenario) Summary) Goal {
+		return Goal{title, where, v, nan, text, value}
+	}
+	most := func(title, where string, v float64, text string, value func(*Scenario) Summary) Goal {
+		return Goal{title, where, nan, v, text, value}
+	}
+	const pgbench, redis = "postgres/pgbench-*/prepared/*", "redis/benchmark-*/*/*"
+	return []Goal{
+		least("Postgres throughput, bound session", pgbench, 1, "x "+PgBouncerSession, ratio(Throughput, Fenced, PgBouncerSession)),
+		most("Postgres processor time of the proxy a transaction", pgbench, 1.1, "x "+PgBouncerSession, ratio(CPU(Proxy), Fenced, PgBouncerSession)),
+		least("Postgres throughput, fenced beside the fence off", pgbench, 0.99, "x "+Reader, ratio(Throughput, Fenced, Reader)),
+		least("Redis throughput, bound session", redis, 0.95, "x "+HAProxy, ratio(Throughput, Fenced, HAProxy)),
+		least("Redis throughput, bound session", redis, 1, "x "+Twemproxy, ratio(Throughput, Fenced, Twemproxy)),
+		most("Added latency at one client, p50", "*/reads/open/1", 1.1, "x "+HAProxy+"'s", added(P50, Fenced, HAProxy)),
+		most("Added latency at one client, p99", "*/reads/open/1", 1.1, "x "+HAProxy+"'s", added(P99, Fenced, HAProxy)),
+		most("Added latency at one client, p50", "*/writes/open/1", 1.1, "x "+HAProxy+"'s", added(P50, Fenced, HAProxy)),
+		most("Added latency at one client, p99", "*/writes/open/1", 1.1, "x "+HAProxy+"'s", added(P99, Fenced, HAProxy)),
+		least("COPY and large results", "postgres/copy-*/closed/*", 0.9, "x "+Direct, ratio(Throughput, Fenced, Direct)),
+		least("COPY and large results", "*/large/closed/*", 0.9, "x "+Direct, ratio(Throughput, Fenced, Direct)),
+		most("Memory of an idle session", "*/idle/*", 20, "KB", kilobytes(Proxy, Fenced)),
+	}
+}
+
+// Rows are the goals at every scenario that each is about. A goal without one has one row,
+// which is not measured.
+func (r *Report) Rows() []Row {
+	var rows []Row
+	for _, g := range Goals() {
+		before := len(rows)
+		for i := range r.Scenarios {
+			sc := &r.Scenarios[i]
+			if ok, err := path.Match(g.Where, sc.Name); err != nil || !ok {
+				continue
+			}
+			if row := (Row{g, sc.Name, g.value(sc)}); row.Measured() {
+				rows = append(rows, row)
+			}
+		}
+		if len(rows) == before {
+			rows = append(rows, Row{Goal: g})
+		}
+	}
+	return rows
+}
