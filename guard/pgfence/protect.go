@@ -49,7 +49,7 @@ func (p Protector) Protect(ctx context.Context, add []Protection) (tables []Prot
 	if err != nil {
 		return nil, false, err
 	}
-	key, rebind, err := p.key(ctx, name)
+	key, rebind, err := p.key(ctx)
 	if err != nil {
 		return nil, false, fmt.Errorf("the control database: %w", explain(err))
 	}
@@ -75,7 +75,14 @@ func (p Protector) Protect(ctx context.Context, add []Protection) (tables []Prot
 		tables, err = apply(ctx, tx)
 		return err
 	})
-	return tables, rebind, err
+	if err != nil {
+		return nil, false, err
+	}
+	// For Check, which looks into all of them.
+	if _, err := p.Control.Exec(ctx, `INSERT INTO fenceproxy.protected_database (name) VALUES ($1) ON CONFLICT DO NOTHING`, name); err != nil {
+		return nil, false, fmt.Errorf("the control database: %w", explain(err))
+	}
+	return tables, rebind, nil
 }
 
 const newTablesSQL = `DROP EVENT TRIGGER IF EXISTS fenceproxy_protect;
@@ -130,7 +137,7 @@ func (p Protector) Unprotect(ctx context.Context, patterns []string) (tables []P
 }
 
 // The key goes with the schema, but where it is the control database's.
-const unprotectSQL = `SET LOCAL lock_timeout = '10s';
+const unprotectSQL = `SET LOCAL lock_timeout = '3s';
 SET LOCAL client_min_messages = 'warning';
 DROP EVENT TRIGGER IF EXISTS fenceproxy_protect;
 DROP FUNCTION IF EXISTS fenceproxy.protect() CASCADE;
@@ -173,28 +180,27 @@ func (p Protector) where(ctx context.Context) (name string, one bool, err error)
 	return name, name == control, nil
 }
 
-// key returns the key of the control database, which it makes where there is none, and notes
-// that the database is protected by it.
-func (p Protector) key(ctx context.Context, name string) (key []byte, isNew bool, err error) {
+// key returns the key of the control database, which it makes where there is none. It is
+// fresh where nothing was protected by it yet: sessions may have been bound before it was there.
+func (p Protector) key(ctx context.Context) (key []byte, fresh bool, err error) {
 	// INVARIANT: the key is never the text or a parameter of a statement, which servers log.
-	fresh := make([]byte, 32)
-	rand.Read(fresh)
-	var n int
-	if err := p.Control.QueryRow(ctx, `SELECT count(*) FROM fenceproxy.proof_key`).Scan(&n); err != nil {
+	var none bool
+	if err := p.Control.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM fenceproxy.proof_key), NOT EXISTS (SELECT FROM fenceproxy.protected_database)`).
+		Scan(&none, &fresh); err != nil {
 		return nil, false, err
 	}
-	if isNew = n == 0; isNew {
-		if _, err := p.Control.CopyFrom(ctx, pgx.Identifier{"fenceproxy", "proof_key"}, []string{"key"}, pgx.CopyFromRows([][]any{{fresh}})); err != nil {
+	if none {
+		random := make([]byte, 32)
+		rand.Read(random)
+		if _, err := p.Control.CopyFrom(ctx, pgx.Identifier{"fenceproxy", "proof_key"}, []string{"key"}, pgx.CopyFromRows([][]any{{random}})); err != nil {
 			var exists *pgconn.PgError
 			if !errors.As(err, &exists) || exists.Code != "23505" {
 				return nil, false, err
 			}
 		}
 	}
-	if _, err := p.Control.Exec(ctx, `INSERT INTO fenceproxy.protected_database (name) VALUES ($1) ON CONFLICT DO NOTHING`, name); err != nil {
-		return nil, false, err
-	}
-	return key, isNew, p.Control.QueryRow(ctx, `SELECT key FROM fenceproxy.proof_key`).Scan(&key)
+	err = p.Control.QueryRow(ctx, `SELECT key FROM fenceproxy.proof_key`).Scan(&key)
+	return key, fresh, err
 }
 
 func setKey(ctx context.Context, tx pgx.Tx, key []byte) error {

@@ -34,7 +34,7 @@ func ProtectSQL(role string) (string, error) {
 // DISCARD takes it away; then the proof is asked for again. It saves digest and statistics,
 // which cost more than the write.
 const protectSQL = `-- fenceproxy: the fence without the proxy. Run it in the database of the tables.
-SET LOCAL lock_timeout = '10s';
+SET LOCAL lock_timeout = '3s';
 SET LOCAL search_path = pg_catalog, pg_temp;
 
 DO $fenceproxy_install$

@@ -276,7 +276,15 @@ func unprotects(t *testing.T, c *cluster) {
 
 // Where the control database is the protected one, removing leaves the fence.
 func TestProtectTheControlDatabase(t *testing.T) {
-	c := install(t, testenv.Postgres(t, servers.PostgresOptions{}))
+	c := install(t, testenv.Postgres(t, servers.PostgresOptions{Settings: []string{"log_statement=all", "log_min_duration_statement=0", "log_parameter_max_length=-1"}}))
+	logged := func() {
+		t.Helper()
+		var key string
+		must(t, c.admin.QueryRow(t.Context(), "SELECT encode(key, 'hex') FROM fenceproxy.proof_key").Scan(&key))
+		if log := c.p.Log(); !strings.Contains(log, "proof_key") || strings.Contains(log, key) || strings.Contains(log, key[:32]) {
+			t.Error("the key is in the server's log")
+		}
+	}
 	d := &protectedDB{t: t, c: c, name: "postgres", f: c.fence(t, pgfence.DefaultRole)}
 	d.p = pgfence.Protector{Control: c.admin, Tables: c.connect(t, servers.Superuser)}
 	s := d.connect("app")
@@ -287,6 +295,7 @@ func TestProtectTheControlDatabase(t *testing.T) {
 				t.Fatal(rebind, err)
 			}
 		}
+		logged()
 		d.refused(s, "INSERT INTO writes VALUES (1)")
 		leader := d.connect("app")
 		d.do(leader, "SET fence.proof = '"+d.bind(leader, "w")+"'; INSERT INTO writes VALUES (1)")
@@ -301,6 +310,8 @@ func TestProtectTheControlDatabase(t *testing.T) {
 			t.Errorf("%v", ps)
 		}
 	}
+	newProtectedDB(t, c).protect("billing.*=w") // where the key is copied to
+	logged()
 }
 
 // A control database of another cluster, or without a fence, is refused, and nothing changes.
@@ -335,6 +346,9 @@ func TestProtectRefuses(t *testing.T) {
 		t.Error(err)
 	}
 	d.root("DROP SCHEMA fenceproxy CASCADE")
+	if n := c.count(t, "SELECT count(*) FROM fenceproxy.protected_database WHERE name = $1", d.name); n != 0 {
+		t.Error("noted down, though it failed")
+	}
 	// Who is no superuser can, if it may see the start of processes.
 	c.exec(t, "DO $$ BEGIN IF to_regrole('dba') IS NULL THEN CREATE ROLE dba LOGIN; END IF; END $$; GRANT pg_read_all_stats, app TO dba; GRANT CREATE ON DATABASE "+d.name+" TO dba")
 	p.Tables = d.connect("dba").Conn
