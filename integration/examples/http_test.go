@@ -18,7 +18,7 @@ func TestPython(t *testing.T) {
 		start: func(name string) *worker {
 			return s.start(t, ctx, name, "python3 worker.py "+name, env, python, "worker.py", name)
 		},
-		refused: "stale leader refused",
+		refused: refusal,
 		midway:  s.inTransaction(t, ctx),
 	}.run(t)
 	inOrder(t, s.journal(t, ctx), "aba")
@@ -36,7 +36,7 @@ func TestJava(t *testing.T) {
 			return s.start(t, ctx, name, "java -cp "+jar+" Worker.java "+name, env,
 				"java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-cp", cmp.Or(os.Getenv("FENCEPROXY_JDBC_JAR"), jar), "Worker.java", name)
 		},
-		refused: "stale leader refused",
+		refused: refusal,
 		midway:  s.inTransaction(t, ctx),
 	}.run(t)
 	inOrder(t, s.journal(t, ctx), "aba")
