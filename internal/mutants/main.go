@@ -366,7 +366,7 @@ var mutants = []mutant{
 		"if why, ok := c.permitsAnything(\"a FunctionCall message\"); !ok {", "if why, ok := c.permitsAnything(\"a FunctionCall message\"); !ok && false {",
 		"./protocols/pg", "TestTranscripts"},
 	{"rules: what a reader prepared", "protocols/pg/ruled.go",
-		"|| !c.isBound && len(t.Writes) > 0", "",
+		"\t\tif c.isBound {\n\t\t\tif s, known := c.knowPath(s.t)", "\t\tif false {\n\t\t\tif s, known := c.knowPath(s.t)",
 		"./protocols/pg", "TestRulesOfWhatWasPreparedBefore"},
 	{"rules: open tables, and nothing read but them", "policy/sql_targets.go",
 		"append(t.Writing(p, r), t.Reading(p, r)...)", "t.Writing(p, r)",

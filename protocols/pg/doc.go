@@ -8,6 +8,10 @@
 // that a read-only transaction would let through are refused here. A refusal leaves the
 // stream in the state that a failed statement leaves it in, in pipelines too.
 //
+// Where a listener has rules, a bound session writes only what its elections rule, as far as
+// the words of its statements tell; and what is open to everybody is written without a
+// token, in transactions in which nothing else goes.
+//
 // It does not recall what was already sent: that is what severing is for. It does not
 // see into functions and views: what those do in a read-only transaction (NOTIFY, session-level
 // advisory locks, work handed to other sessions) is the server's to allow.

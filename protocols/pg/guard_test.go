@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/election/memory"
 	"github.com/fenceproxy/fenceproxy/guard"
@@ -100,6 +102,47 @@ func TestTakeover(t *testing.T) {
 	mustExec(t, stale, "SET fence.token = '"+second.Token.Reveal()+"'")
 	mustExec(t, stale, "INSERT INTO t VALUES (6)")
 	if got := r.rows(); got != "1,3,6" {
+		t.Errorf("rows %s", got)
+	}
+}
+
+// A takeover of one of several elections ends the sessions that hold it, whatever else they
+// hold, and leaves those that do not.
+func TestTakeoverOfOneOfSeveral(t *testing.T) {
+	r, b := realRig(t, func(c *Config, _ election.Backend) { c.Rules, c.DefaultElection = testRules(t, ""), "" })
+	for _, s := range []string{"billing", "invoices"} {
+		mustExec(t, r.admin, fmt.Sprintf("CREATE SCHEMA %[1]s; GRANT ALL ON SCHEMA %[1]s TO app; CREATE TABLE %[1]s.t (a int); ALTER TABLE %[1]s.t OWNER TO app", s))
+	}
+	billing, invoices := acquire(t, b, "billing", "w1"), acquire(t, b, "invoices", "w1")
+	with := func(election, token string) *pgx.Conn {
+		return r.connect("&fence.election=" + election + "&fence.token=" + token)
+	}
+	both := with("billing,invoices", billing.Token.Reveal()+","+invoices.Token.Reveal())
+	one := with("billing", billing.Token.Reveal())
+	later := with("billing", billing.Token.Reveal())
+	mustExec(t, later, "SET fence.election = 'invoices'; ")
+	mustExec(t, later, "SET fence.token = '"+invoices.Token.Reveal()+"'")
+	if got := queryString(t, later, "SHOW fence.number"); got != fmt.Sprintf("%d,%d", billing.Number, invoices.Number) {
+		t.Error(got)
+	}
+	for _, c := range []*pgx.Conn{both, later} {
+		mustExec(t, c, "BEGIN")
+		mustExec(t, c, "WITH x AS (INSERT INTO billing.t VALUES (1) RETURNING a) INSERT INTO invoices.t SELECT a FROM x")
+	}
+	if _, err := b.Resign(t.Context(), "invoices", invoices.Token, election.ResignOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	second := acquire(t, b, "invoices", "w2")
+	mustExec(t, with("invoices", second.Token.Reveal()), "INSERT INTO invoices.t VALUES (2)")
+	for _, c := range []*pgx.Conn{both, later} {
+		_, err := c.Exec(t.Context(), "COMMIT")
+		e := wantError(t, err, pick(err, "FP001", "FP002"), `"invoices"`, fmt.Sprintf("this session holds number %d", invoices.Number))
+		if e.Severity != "FATAL" || !c.IsClosed() {
+			t.Errorf("%+v", e)
+		}
+	}
+	mustExec(t, one, "INSERT INTO billing.t VALUES (3)")
+	if got := r.count("billing.t") + r.count("invoices.t"); got != "11" {
 		t.Errorf("rows %s", got)
 	}
 }

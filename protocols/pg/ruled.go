@@ -311,11 +311,12 @@ func (r *ruling) setPath(p policy.SearchPath) {
 }
 
 // keeps remembers what a prepared statement may write, where that must be known later: where
-// the search_path decides or may be changed; where it was not judged by the rules, since the
-// session is not bound yet; and where an open transaction asks for what it only reads.
+// the search_path decides, or may be changed (by any function, also one that a reader may
+// call, and a bound session may not); and where an open transaction asks for what it only
+// reads.
 func (c *core) keeps(name []byte, t *policy.SQLTargets, writes bool) bool {
 	r := c.ruled
-	must := t.PathMatters() || t.TouchesPath || t.Rewinds || len(t.Executes) > 0 || !c.isBound && len(t.Writes) > 0
+	must := t.PathMatters() || t.TouchesPath || t.Rewinds || len(t.Executes) > 0
 	if !must && (c.isBound || !r.rules.Opens() || r.lost) {
 		return true
 	}

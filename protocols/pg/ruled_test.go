@@ -283,6 +283,30 @@ func TestRulesOfPreparedStatements(t *testing.T) {
 	}
 }
 
+// A statement that was seen before is decided on without an allocation.
+func TestRulesAllocateNothing(t *testing.T) {
+	d := leading()
+	d.c.ruled = &ruling{rules: ordersRules()}
+	d.c.ruled.setPath(policy.SearchPath{Known: true, Schemas: []string{"orders"}})
+	named := append(append(appendParse(nil, "s", "DELETE FROM orders.t"), bindTo("", "s")...), executeOf("", 0)...)
+	for _, m := range []struct{ message, answer []byte }{
+		{appendQuery(nil, "INSERT INTO t VALUES (1)"), appendMessage(nil, 'C', "INSERT 0 1")},
+		{append(named, syncs...), appendMessage([]byte("1\x00\x00\x00\x042\x00\x00\x00\x04"), 'C', "DELETE 0")},
+	} {
+		answer := append(m.answer, "Z\x00\x00\x00\x05I"...)
+		if n := testing.AllocsPerRun(1000, func() {
+			if st := d.c.client(m.message); st.pass != len(m.message) {
+				t.Fatalf("%+v", st)
+			}
+			if st := d.c.server(answer); st.pass != len(answer) {
+				t.Fatalf("%+v", st)
+			}
+		}); n != 0 {
+			t.Errorf("%v allocations", n)
+		}
+	}
+}
+
 func pipelined(ctx context.Context, c *pgx.Conn, b *pgx.Batch) error {
 	return c.SendBatch(ctx, b).Close()
 }
