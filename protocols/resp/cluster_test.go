@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/fenceproxy/fenceproxy/internal/servers"
+	"github.com/fenceproxy/fenceproxy/protocols/resp"
 )
 
 // In front of a cluster of each kind, which stays as it is.
@@ -25,7 +26,8 @@ func TestCluster(t *testing.T) {
 // What the nodes are asked for their addresses comes as they answer it, but for the
 // addresses, in both protocols.
 func clusterLists(t *testing.T, nodes *servers.RedisCluster) {
-	r := newClusterRig(t, nodes, nil)
+	r := newClusterRig(t, nodes, func(c *resp.ClusterConfig) { c.Own = map[string]resp.Commands{resp.OwnElection: new(ownCommands)} })
+	dial(t, r.addr).want("ELECTION", "*2\r\n$5\r\nwords\r\n*0\r\n") // where clients begin, and below at each node
 	for _, n := range r.nodes.All() {
 		through, there := dial(t, r.proxied(t, n.Addr)), dial(t, n.Addr)
 		for _, protocol := range []string{"2", "3"} {
@@ -42,6 +44,7 @@ func clusterLists(t *testing.T, nodes *servers.RedisCluster) {
 				}
 				through.want(cmd, want)
 			}
+			through.wantPrefix("ELECTION", map[string]string{"2": "*2", "3": "%1"}[protocol])
 			got := through.ask("CLUSTER NODES")
 			for _, other := range r.nodes.All() {
 				if strings.Contains(got, " "+other.Addr+"@") || !strings.Contains(got, " "+r.proxied(t, other.Addr)+"@") {

@@ -154,6 +154,11 @@ func (c Config) check() (Config, error) {
 			return c, fmt.Errorf("%w: %w", ErrConfig, err)
 		}
 	}
+	for name, commands := range c.Own {
+		if commands == nil {
+			return c, fmt.Errorf("%w: no commands for %s", ErrConfig, name)
+		}
+	}
 	if min(c.MaxConns, c.MaxPending, c.MaxPerAddress, c.Buffer, c.FenceDB) < 0 ||
 		min(c.Drain, c.IdleTimeout, c.StartupTimeout, c.DialTimeout, c.AdmitTimeout, c.BindTimeout) < 0 {
 		return c, fmt.Errorf("%w: a limit is negative", ErrConfig)
