@@ -1,6 +1,7 @@
 package guard_test
 
 import (
+	"os"
 	"testing"
 	"time"
 
@@ -14,10 +15,15 @@ import (
 // Two gates over a real backend: a second consumer is refused, a stale one is told, a later
 // one is bound once it has stopped.
 func TestGatesOnServers(t *testing.T) {
-	for name, url := range map[string]func() string{
+	backends := map[string]func() string{
 		"redis":    func() string { return "redis://" + testenv.SharedRedis(t).Addr },
 		"postgres": func() string { return testenv.SharedPostgres(t).DSN("postgres", "postgres") },
-	} {
+	}
+	if os.Getenv("FENCEPROXY_LONG") != "" { // their servers take their time to start
+		backends["zookeeper"] = func() string { return "zookeeper://" + testenv.SharedZooKeeper(t).Nodes[0].Addr + "/gates" }
+		backends["kubernetes"] = func() string { return "kubernetes:///default?kubeconfig=" + testenv.SharedKubeconfig(t) }
+	}
+	for name, url := range backends {
 		t.Run(name, func(t *testing.T) {
 			ctx := testenv.Context(t)
 			b, err := open.Backend(ctx, url(), open.Options{})
