@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/fenceproxy/fenceproxy/election"
@@ -39,12 +40,19 @@ type hold struct {
 }
 
 // NewExclusive returns an Exclusive over b, which it does not close. The sessions of one
-// client share where shared is set. Of c, Election is not used. Close it.
+// client share where shared is set. Of c, Election is not used, and Name says of what kind the
+// resource is, at most eight characters of an election's id: a leader may have a session of
+// each kind. Close it.
 func NewExclusive(b election.Backend, shared bool, c GateConfig) (*Exclusive, error) {
+	suffix := ":" + c.Name
+	if err := election.CheckID(c.Name + suffix); err != nil || len(suffix) > len(longestSuffix) {
+		return nil, fmt.Errorf("making an exclusive: the kind %q is no part of an election's id, or too long", c.Name)
+	}
 	g, err := newGate(b, c, policy.Template{})
 	if err != nil {
 		return nil, err
 	}
+	g.suffix = suffix
 	// A client that comes again at once finds its own session's last moments.
 	g.patience = g.c.ValidateEvery
 	return &Exclusive{gate: g, shared: shared, holds: make(map[holder]*hold)}, nil

@@ -28,7 +28,7 @@ func withListeners(t *testing.T, shared bool, f func(t *testing.T, w *listeners)
 		w := &listeners{t: t, b: memory.New(), f: &fakeFence{}}
 		for i := range w.g {
 			var err error
-			if w.x[i], err = guard.NewExclusive(w.b, shared, guard.GateConfig{}); err != nil {
+			if w.x[i], err = guard.NewExclusive(w.b, shared, guard.GateConfig{Name: "redis"}); err != nil {
 				t.Fatal(err)
 			}
 			w.g[i] = guard.New(w.b, w.f, guard.Config{})
@@ -159,6 +159,28 @@ func TestExclusiveClientWhoseFirstSessionLeaves(t *testing.T) {
 		leave()
 		other.Release()
 		all.Wait()
+	})
+}
+
+// A leader may have a session with each kind of resource.
+func TestExclusiveKinds(t *testing.T) {
+	withListeners(t, false, func(t *testing.T, w *listeners) {
+		tok := w.lead("me")
+		p := w.must(0, tok, "a")
+		x, err := guard.NewExclusive(w.b, false, guard.GateConfig{Name: "postgres"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer x.Close()
+		w.x[1].Close()
+		w.x[1] = x
+		w.must(1, tok, "a").Release()
+		p.Release()
+		for _, kind := range []string{"", "a b", "toolongakind"} {
+			if _, err := guard.NewExclusive(w.b, false, guard.GateConfig{Name: kind}); err == nil {
+				t.Errorf("%q: accepted", kind)
+			}
+		}
 	})
 }
 

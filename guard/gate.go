@@ -38,6 +38,7 @@ type Gate struct {
 	of      policy.Template
 	epoch   time.Time // the zero of the gate's monotonic times
 	closing chan struct{}
+	suffix  string // makes the lease's election
 	// patience is how long a bind waits for a binding of its own token to end before it is
 	// refused.
 	patience time.Duration
@@ -74,8 +75,12 @@ type GateConfig struct {
 // DefaultGateMax is how many bindings a gate has at most unless it is told otherwise.
 const DefaultGateMax = 10000
 
-// gateSuffix makes the election of the gate's lease of a partition's election.
-const gateSuffix = ":gate"
+// gateSuffix makes the election of the gate's lease of a partition's election, longestSuffix
+// is the longest of such.
+const (
+	gateSuffix    = ":gate"
+	longestSuffix = ":postgres"
+)
 
 func (c GateConfig) defaults() GateConfig {
 	if c.PermitFor == 0 {
@@ -132,7 +137,7 @@ func newGate(b election.Backend, c GateConfig, t policy.Template) (*Gate, error)
 	}
 	return &Gate{
 		backend: b, guard: New(b, nil, gc), c: c, of: t,
-		epoch: time.Now(), closing: make(chan struct{}),
+		epoch: time.Now(), closing: make(chan struct{}), suffix: gateSuffix,
 		bound: make(map[string]*Binding), highest: make(map[string]int64),
 	}, nil
 }
@@ -202,9 +207,8 @@ func checkLeaseOf(id string) error {
 	if err := election.CheckID(id); err != nil {
 		return err
 	}
-	if len(id)+len(gateSuffix) > election.MaxIDLen {
-		return fmt.Errorf("%w: the length of %q is %d, must be at most %d where a gate binds it",
-			election.ErrInvalidID, id, len(id), election.MaxIDLen-len(gateSuffix))
+	if most := election.MaxIDLen - len(longestSuffix); len(id) > most {
+		return fmt.Errorf("%w: the length of %q is %d, must be at most %d here", election.ErrInvalidID, id, len(id), most)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ type Binding struct {
 func newBinding(g *Gate, partition string, p *Permit) *Binding {
 	b := &Binding{
 		g: g, partition: partition, permit: p, term: p.Term(),
-		lease: p.Term().Election + gateSuffix, token: election.NewToken(),
+		lease: p.Term().Election + g.suffix, token: election.NewToken(),
 		live: make(chan struct{}), done: make(chan struct{}), stop: make(chan struct{}), free: make(chan struct{}),
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())

@@ -14,7 +14,12 @@ func (p *proxy) exclusive(cfg *config.Config, b election.Backend) (*guard.Exclus
 	if p.Exclusive == "" {
 		return nil, nil //nolint:nilnil // none is asked for
 	}
+	kind := "redis" // Valkey too
+	if p.Protocol == config.Postgres {
+		kind = "postgres"
+	}
 	x, err := guard.NewExclusive(b, p.Exclusive == config.ExclusiveClient, guard.GateConfig{
+		Name:      kind,
 		PermitFor: cfg.Guard.Permit, ValidateEvery: cfg.Guard.ValidateEvery, Timeout: cfg.Guard.Timeout,
 		Max: p.MaxConns, Log: p.log,
 	})

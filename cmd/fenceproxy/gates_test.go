@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
@@ -143,4 +147,55 @@ func post(ctx context.Context, t *testing.T, url string, body any) (int, map[str
 		t.Fatal(err)
 	}
 	return res.StatusCode, answer
+}
+
+const boundConfig = `elections: {backend: 'redis://%[1]s'}
+listeners:
+  - {protocol: postgres, listen: '%[2]s', upstream: '%[3]s', control: '%[4]s', election: '%[6]s', bind: required, exclusive: session}
+  - {protocol: redis, listen: '%[5]s', upstream: '%[1]s', control: 'redis://%[1]s', election: '%[6]s', bind: required, exclusive: client}
+`
+
+// Listeners that serve bound sessions alone, one at a time or those of one client.
+func TestServeBoundSessionsAlone(t *testing.T) {
+	ctx := testenv.Context(t)
+	server, db, name := testenv.SharedRedis(t).Addr, install(t), testenv.Name(t, "bound")
+	pgAddr, addr := freeAddr(t), freeAddr(t)
+	serve(t, configFile(t, boundConfig, server, pgAddr, db.Addr, db.DSN("fenceproxy", "postgres"), addr, name), addr)
+	b, err := open.Backend(ctx, "redis://"+server, open.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	held, err := b.Acquire(ctx, name, election.AcquireOptions{Owner: "worker-1", TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	connect := func(token string) (*pgx.Conn, error) {
+		return pgx.Connect(ctx, "postgres://app@"+pgAddr+"/postgres?sslmode=disable"+token)
+	}
+	refused := func(err error, state string) {
+		t.Helper()
+		var e *pgconn.PgError
+		if !errors.As(err, &e) || e.Code != state || e.Severity != "FATAL" {
+			t.Fatalf("got %v, want %s", err, state)
+		}
+	}
+	_, err = connect("")
+	refused(err, "28000")
+	c, err := connect("&fence.token=" + held.Token.Reveal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(ctx)
+	if _, err := c.Exec(ctx, "INSERT INTO things VALUES ('bound')"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = connect("&fence.token=" + held.Token.Reveal())
+	refused(err, "FP011")
+
+	r := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, MaxRetries: -1, DisableIdentity: true})
+	defer r.Close()
+	if err := r.Get(ctx, name).Err(); err == nil || !strings.HasPrefix(err.Error(), "FENCED this listener serves bound sessions alone") {
+		t.Fatal(err)
+	}
 }

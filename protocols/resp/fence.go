@@ -145,6 +145,8 @@ UNBIND [<election>]
     Make this session a reader again, or, on a listener with rules, give one election up.
 STATUS
     Say whether this session may write, for which election and number, and if not, why.
+GATE <subcommand> [<arg> ...]
+    Bind partitions, where the listener has gate_commands. Try FENCE GATE HELP.
 HELP
     Print this help.`, "\n")
 	b := appendHead(nil, '*', len(lines))
