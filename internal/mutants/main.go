@@ -402,7 +402,7 @@ var mutants = []mutant{
 		"if c.bytes+n > c.limit {", "if c.bytes+n > 64*c.limit {",
 		"./policy", "TestSQLCacheIsBounded"},
 	{"live permit before each forward, Postgres", "protocols/pg/session.go",
-		"if permit != nil && !permit.Live() {", "if permit != nil && !permit.Live() && false {",
+		"if !p.Live() {", "if !p.Live() && false {",
 		"./protocols/pg", "TestDeadPermitWithoutNoticeWritesNothing"},
 	{"live permit before each forward, Redis", "protocols/resp/shell.go",
 		"if p != nil && !p.Live() {", "if p != nil && !p.Live() && false {",
