@@ -30,6 +30,9 @@ type SQLTargets struct {
 	// Rewinds says that the text ends a transaction, or goes back to a savepoint: settings
 	// of that transaction are taken back.
 	Rewinds bool
+	// Late says that the server looks for names when it runs a statement, not yet when that is
+	// bound to a portal.
+	Late bool
 	// Statements is how many there are.
 	Statements int
 	// Beyond is empty where each statement is one that does no more than its words say. Else

@@ -30,6 +30,7 @@ func targetsOf(tree *pg_query.ParseResult) *SQLTargets {
 //
 // INVARIANT: kinds that are not listed may write anything.
 func (c *targeting) statement(n *pg_query.Node) {
+	c.t.Late = c.t.Late || late(n)
 	switch s := n.GetNode().(type) {
 	case *pg_query.Node_SelectStmt, *pg_query.Node_InsertStmt, *pg_query.Node_UpdateStmt,
 		*pg_query.Node_DeleteStmt, *pg_query.Node_MergeStmt:
@@ -77,6 +78,21 @@ func (c *targeting) statement(n *pg_query.Node) {
 		c.define(n)
 		c.beyond(statementName(kindOfStatement(n)))
 	}
+}
+
+// late reports whether the server plans a statement only when it runs it.
+func late(n *pg_query.Node) bool {
+	switch s := n.GetNode().(type) {
+	case *pg_query.Node_SelectStmt:
+		first := s.SelectStmt
+		for first.GetLarg() != nil {
+			first = first.GetLarg()
+		}
+		return first.GetIntoClause() != nil
+	case *pg_query.Node_InsertStmt, *pg_query.Node_UpdateStmt, *pg_query.Node_DeleteStmt, *pg_query.Node_MergeStmt:
+		return false
+	}
+	return true
 }
 
 // accessShare is what every SELECT takes, and what pg_dump asks for.

@@ -36,7 +36,9 @@ type ruling struct {
 	failed    bool // something failed since the server was at rest
 	decisions map[*policy.SQLTargets]policy.Decision
 
-	open openTransaction
+	// Of portals whose statements are looked at again when they are run: see Late.
+	portals map[string][]*policy.SQLTargets
+	open    openTransaction
 
 	reasons [maxReasons]report // of refusals, by their number modulo maxReasons
 	reason  uint64
@@ -47,6 +49,7 @@ const (
 	maxReasons = 16
 	// maxPrepared bounds the prepared statements that are kept, and maxDecisions the decisions.
 	maxPrepared  = 2000
+	maxPortals   = 200
 	maxDecisions = 256
 )
 
@@ -360,7 +363,8 @@ func (r *ruling) close(cl closing) {
 
 // rest notes that the server is at rest, with nothing under way.
 func (r *ruling) rest(status byte) {
-	if !r.failed {
+	failed := r.failed
+	if !failed {
 		for _, cl := range r.closings {
 			if cl.all {
 				for name := range r.prepared {
@@ -373,9 +377,15 @@ func (r *ruling) rest(status byte) {
 		}
 	}
 	r.closings, r.failed = r.closings[:0], false
-	if status == 'I' {
+	switch {
+	case status == 'I':
 		r.touching = false // its portals are gone
 		r.open = openTransaction{}
+		clear(r.portals)
+	case !failed:
+		for name, all := range r.portals {
+			r.portals[name] = all[len(all)-1:]
+		}
 	}
 }
 
@@ -401,15 +411,7 @@ func (c *core) ruledMessage(typ byte, in []byte, size int) (step, bool) {
 	r := c.ruled
 	switch typ {
 	case 'E':
-		if r.open.is {
-			if s, done := c.openExecute(in, size); !done {
-				return s, false
-			}
-		}
-		if r.touching {
-			r.setPath(policy.SearchPath{})
-		}
-		return step{}, true
+		return c.ruledExecute(in, size)
 	case 'C', 'B':
 	case 'F':
 		return c.ruledCall(in, size)
@@ -463,9 +465,77 @@ func (c *core) ruledBind(portal, name []byte, size int) (step, bool) {
 			return s, false
 		}
 	}
+	if !r.bindTo(portal, sets) {
+		return c.refuseRuled('B', nil, size, tooManyPrepared())
+	}
 	for _, s := range sets {
 		c.ran(s.t)
 		r.touching = r.touching || s.t.TouchesPath || len(s.t.Executes) > 0
+	}
+	return step{}, true
+}
+
+// bindTo notes what a portal may run, if that is looked at again when it is run.
+func (r *ruling) bindTo(portal []byte, sets []preparedSet) bool {
+	for _, s := range sets {
+		if !s.t.Late || !s.t.PathMatters() && len(s.t.Executes) == 0 {
+			continue
+		}
+		name := sameName(portal)
+		if len(r.portals) >= maxPortals && r.portals[name] == nil || len(r.portals[name]) >= maxPortals {
+			return false
+		}
+		if r.portals == nil {
+			r.portals = make(map[string][]*policy.SQLTargets)
+		}
+		r.portals[name] = append(r.portals[name], s.t)
+	}
+	return true
+}
+
+// ruledExecute looks at an Execute of a portal whose names the server looks for only now.
+func (c *core) ruledExecute(in []byte, size int) (step, bool) {
+	r := c.ruled
+	if len(r.portals) > 0 || r.open.is {
+		need := min(size, 5+maxNames)
+		if len(in) < need {
+			return step{next: read, need: need}, false
+		}
+		portal, _, ok := cut(in[5:need])
+		switch {
+		case !ok && need < size:
+			return c.refuseRuled('E', nil, size, longNames())
+		case r.open.is && !r.open.portals[sameName(portal)]:
+			return c.refuseRuled('E', nil, size, notOpen("a portal that was opened before", ""))
+		}
+		for _, t := range r.portals[sameName(portal)] {
+			if s, done := c.runsLate(t, size); !done {
+				return s, false
+			}
+		}
+	}
+	if r.touching {
+		r.setPath(policy.SearchPath{})
+	}
+	return step{}, true
+}
+
+// runsLate judges again what a portal is about to run.
+func (c *core) runsLate(t *policy.SQLTargets, size int) (step, bool) {
+	if !c.isBound && !c.ruled.open.is {
+		return step{}, true // the server holds it back
+	}
+	if s, known := c.knowPath(t); !known {
+		return s, false
+	}
+	if c.isBound {
+		if why, ok := c.permits(t); !ok {
+			return c.refuseRuled('E', nil, size, why)
+		}
+		return step{}, true
+	}
+	if ok, why := c.ruled.openToAll(t); !ok {
+		return c.refuseRuled('E', nil, size, notOpen(why, ""))
 	}
 	return step{}, true
 }

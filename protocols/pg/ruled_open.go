@@ -38,7 +38,7 @@ func (c *core) openText(typ byte, name, text []byte, size int, t *policy.SQLTarg
 	if t.Statements != 1 {
 		return c.refuseRuled(typ, name, size, notOpen("a text of several statements", "Send each statement in a message of its own, between BEGIN and COMMIT where they belong together."))
 	}
-	if ok, why := t.OpenToAll(r.path, r.rules); !ok {
+	if ok, why := r.openToAll(t); !ok {
 		return c.refuseRuled(typ, name, size, notOpen(why, ""))
 	}
 	if typ == 'P' {
@@ -119,22 +119,27 @@ func (c *core) openRead(typ byte, name []byte, size int, t *policy.SQLTargets) (
 	if s, known := c.knowPath(t); !known {
 		return s, false
 	}
-	ok, why := t.OpenToAll(r.path, r.rules)
-	for _, e := range t.Executes {
-		sets := r.prepared[sameName([]byte(e.Name))]
-		if len(sets) == 0 || r.lost {
-			ok, why = false, "execute"
-		}
-		for _, s := range r.executed(t, e) {
-			if fine, what := s.OpenToAll(e.Executing(r.path), r.rules); !fine {
-				ok, why = false, what
-			}
-		}
-	}
-	if !ok {
+	if ok, why := r.openToAll(t); !ok {
 		return c.refuseRuled(typ, name, size, notOpen(why, ""))
 	}
 	return step{}, true
+}
+
+// openToAll is policy.SQLTargets.OpenToAll in the present search_path, for what a text
+// executes too.
+func (r *ruling) openToAll(t *policy.SQLTargets) (ok bool, why string) {
+	for _, e := range t.Executes {
+		all := r.executed(t, e)
+		if len(all) == 0 || r.lost {
+			return false, "a statement that was prepared before"
+		}
+		for _, s := range all {
+			if fine, what := s.OpenToAll(e.Executing(r.path), r.rules); !fine {
+				return false, what
+			}
+		}
+	}
+	return t.OpenToAll(r.path, r.rules)
 }
 
 // openBind decides on a reader's Bind of a statement, of which sets were kept.
@@ -154,7 +159,7 @@ func (c *core) openBind(portal []byte, sets []preparedSet, size int) (step, bool
 		if st, known := c.knowPath(s.t); !known {
 			return st, false
 		}
-		if ok, why := s.t.OpenToAll(r.path, r.rules); !ok {
+		if ok, why := r.openToAll(s.t); !ok {
 			return c.refuseRuled('B', nil, size, notOpen(why, ""))
 		}
 	}
@@ -168,18 +173,6 @@ func (c *core) openBind(portal []byte, sets []preparedSet, size int) (step, bool
 		r.open.portals = make(map[string]bool)
 	}
 	r.open.portals[sameName(portal)] = true
-	return step{}, true
-}
-
-// openExecute decides on an Execute in an open transaction: of what was bound in it.
-func (c *core) openExecute(in []byte, size int) (step, bool) {
-	need := min(size, 5+maxNames)
-	if len(in) < need {
-		return step{next: read, need: need}, false
-	}
-	if portal, _, ok := cut(in[5:need]); !ok || !c.ruled.open.portals[sameName(portal)] {
-		return c.refuseRuled('E', nil, size, notOpen("a portal that was opened before", ""))
-	}
 	return step{}, true
 }
 

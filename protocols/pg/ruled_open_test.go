@@ -193,6 +193,51 @@ func TestRulesOfWhatWasPreparedBefore(t *testing.T) {
 	}
 }
 
+// What the server plans only when it runs it is judged by the path that rules then.
+func TestRulesOfPortals(t *testing.T) {
+	r := newOpenRig(t)
+	mustExec(t, r.admin, "INSERT INTO invoices.t VALUES (1); INSERT INTO billing.t VALUES (1)")
+	for _, open := range []bool{true, false} {
+		c, path := r.connect(""), "scratch"
+		if !open {
+			c, path = r.holds("", "billing"), "billing"
+		}
+		for _, sql := range []string{"TRUNCATE t", "EXECUTE q"} {
+			mustExec(t, c, "SET search_path = "+path)
+			if sql == "EXECUTE q" {
+				mustExec(t, c, "PREPARE q AS DELETE FROM t")
+			}
+			f := c.PgConn().Frontend()
+			f.Send(&pgproto3.Query{String: "BEGIN"})
+			f.Send(&pgproto3.Sync{})
+			flushAndSync(t, c, 2)
+			f.Send(&pgproto3.Parse{Query: "DELETE FROM " + path + ".t"}) // opens the transaction
+			f.Send(&pgproto3.Bind{})
+			f.Send(&pgproto3.Execute{})
+			f.Send(&pgproto3.Sync{})
+			flushAndSync(t, c, 1)
+			f.Send(&pgproto3.Parse{Name: "late", Query: sql})
+			f.Send(&pgproto3.Bind{PreparedStatement: "late", DestinationPortal: "late"})
+			f.Send(&pgproto3.Sync{})
+			if errs := flushAndSync(t, c, 1); len(errs) != 0 {
+				t.Errorf("open %v: %s: %q", open, sql, errs)
+			}
+			f.Send(&pgproto3.Query{String: "SET search_path = invoices"})
+			flushAndSync(t, c, 1)
+			f.Send(&pgproto3.Execute{Portal: "late"})
+			f.Send(&pgproto3.Sync{})
+			if errs := flushAndSync(t, c, 1); len(errs) != 1 || !strings.Contains(errs[0], "write refused") {
+				t.Errorf("open %v: %s: %q", open, sql, errs)
+			}
+			mustExec(t, c, "ROLLBACK")
+			mustExec(t, c, "DEALLOCATE late")
+		}
+	}
+	if got := r.count("invoices.t") + r.count("billing.t"); got != "11" {
+		t.Errorf("rows: %s", got)
+	}
+}
+
 // A statement of which nothing is kept, or not all, is not bound in an open transaction.
 func TestOpenTransactionBindsNothingUnknown(t *testing.T) {
 	for _, lost := range []bool{false, true} {
