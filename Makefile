@@ -64,11 +64,15 @@ fuzz: ## Run every fuzz test for FUZZTIME each (default 30s)
 		done; \
 	done
 
-# A machine that does nothing else, please: "fenceproxy bench peers --help" has the flags.
+# On a machine that does nothing else, please. BENCH_FLAGS are for each command of bench:
+# --rounds, --slice, --wire and --only; "fenceproxy bench --help" has the rest.
 BENCH_FLAGS ?=
+KUBE := internal/testenv/kubeapi
 .PHONY: bench
-bench: bench-deps build ## Measure fenceproxy beside direct, on servers of its own, into bench-own-DATE (half an hour)
+bench: bench-deps build kubeapi ## Measure fenceproxy beside direct, takeovers and elections, into bench-NAME-DATE (an hour)
 	bin/fenceproxy bench own $(BENCH_FLAGS)
+	bin/fenceproxy bench fence $(BENCH_FLAGS)
+	bin/fenceproxy bench elections --backend memory,redis,valkey,postgres,zookeeper,kubernetes --kube $(KUBE) $(BENCH_FLAGS)
 
 .PHONY: bench-peers
 bench-peers: bench-deps build ## The same beside PgBouncer, HAProxy and twemproxy, into bench-peers-DATE (an hour)

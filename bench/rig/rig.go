@@ -22,11 +22,13 @@ import (
 	"github.com/fenceproxy/fenceproxy/internal/servers"
 )
 
-// The election that sessions are bound to, the user, and the database of Postgres.
+// Election is the one that sessions are bound to.
+const Election = "bench"
+
+// The user, and the database of Postgres.
 const (
-	electionID = "bench"
-	appUser    = "app"
-	database   = "bench"
+	appUser  = "app"
+	database = "bench"
 )
 
 // Options say what a rig has.
@@ -41,6 +43,11 @@ type Options struct {
 	Connections int
 	// Scale is that of pgbench's tables; zero means 10, negative none.
 	Scale int
+	// Elections is the URL of the election backend; empty means a Redis of the rig's own.
+	Elections string
+	// NobodyLeads leaves the election vacant, and the target of bound sessions without a token;
+	// there is no other of fenceproxy then.
+	NobodyLeads bool
 	// Templates is that of servers.PostgresOptions.
 	Templates string
 }
@@ -103,11 +110,14 @@ func (r *Rig) add(name string, p *servers.Process, err error) error {
 func (r *Rig) start(ctx context.Context) error {
 	// Elections have a server of their own, so that they take nothing from the one that is
 	// measured.
-	elections, err := servers.StartRedis(ctx, servers.RedisOptions{})
-	if err := r.add("elections", elections, err); err != nil {
-		return err
+	if r.Elections = r.o.Elections; r.Elections == "" {
+		p, err := servers.StartRedis(ctx, servers.RedisOptions{})
+		if err := r.add("elections", p, err); err != nil {
+			return err
+		}
+		r.Elections = "redis://" + p.Addr
 	}
-	r.Elections = "redis://" + elections.Addr
+	var err error
 	if r.Backend, err = open.Backend(ctx, r.Elections, open.Options{}); err != nil {
 		return err
 	}
@@ -236,12 +246,15 @@ func (r *Rig) proxies(ctx context.Context) error {
 		return err
 	}
 	r.Proxy = p
+	bound := r.target(bench.Fenced, p)
+	if r.o.NobodyLeads {
+		return nil
+	}
 	token, err := r.Lead(ctx)
 	if err != nil {
 		return err
 	}
-	bound := r.target(bench.Fenced, p)
-	bound.Election, bound.Token = electionID, token
+	bound.Election, bound.Token = Election, token
 	if p, err = r.StartProxy(ctx); err != nil {
 		return err
 	}
@@ -257,9 +270,22 @@ func (r *Rig) StartProxy(ctx context.Context) (*servers.Process, error) {
 	}
 	p, err := servers.StartProgram(ctx, r.o.Self, "fenceproxy.yaml", func(addr string) string {
 		return fmt.Sprintf("elections:\n  backend: %s\nlisteners:\n  - name: bench\n    protocol: %s\n    listen: %s\n    upstream: %s\n    control: %s\n    election: %s\n    max_conns: 20000\nlog:\n  level: warn\ndrain: 1s\n",
-			r.Elections, r.o.Wire, addr, r.Server.Addr, control, electionID)
+			r.Elections, r.o.Wire, addr, r.Server.Addr, control, Election)
 	}, "serve", "-c")
 	return p, r.add("fenceproxy", p, err)
+}
+
+// Hand gives the leadership to a new term: what the one before has bound is severed when
+// the first session of the new one is admitted.
+func (r *Rig) Hand(ctx context.Context, from election.Token) (election.Token, error) {
+	got, err := r.Backend.Resign(ctx, Election, from, election.ResignOptions{})
+	if err != nil {
+		return election.Token{}, err
+	}
+	if got.Status != election.Released {
+		return election.Token{}, errors.New("the leadership of the benchmark was lost")
+	}
+	return r.Lead(ctx)
 }
 
 // ErrBusy means that somebody else leads.
@@ -267,7 +293,7 @@ var ErrBusy = errors.New("the election of the benchmark is held")
 
 // Lead takes the leadership, for as long as a run may last.
 func (r *Rig) Lead(ctx context.Context) (election.Token, error) {
-	got, err := r.Backend.Acquire(ctx, electionID, election.AcquireOptions{Owner: "bench", TTL: election.MaxTTL})
+	got, err := r.Backend.Acquire(ctx, Election, election.AcquireOptions{Owner: "bench", TTL: election.MaxTTL})
 	if err != nil {
 		return election.Token{}, err
 	}

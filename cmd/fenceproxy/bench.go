@@ -20,11 +20,13 @@ import (
 )
 
 type benchCmd struct {
-	Run   benchRunCmd   `cmd:"" help:"Measure your own server, direct and through proxies."`
-	Own   benchOwnCmd   `cmd:"" help:"Measure fenceproxy beside direct, on servers started for it."`
-	Peers benchPeersCmd `cmd:"" help:"The same beside PgBouncer, HAProxy and twemproxy."`
-	Check benchCheckCmd `cmd:"" help:"Measure a little, and compare its ratios with the last report's."`
-	Show  benchShowCmd  `cmd:"" help:"Write the Markdown and the plots of a report again."`
+	Run       benchRunCmd       `cmd:"" help:"Measure your own server, direct and through proxies."`
+	Own       benchOwnCmd       `cmd:"" help:"Measure fenceproxy beside direct, on servers started for it."`
+	Peers     benchPeersCmd     `cmd:"" help:"The same beside PgBouncer, HAProxy and twemproxy."`
+	Elections benchElectionsCmd `cmd:"" help:"Measure the calls of election backends, and failover."`
+	Fence     benchFenceCmd     `cmd:"" help:"Measure what takeovers and the refresh of permits cost."`
+	Check     benchCheckCmd     `cmd:"" help:"Measure a little, and compare its ratios with the last report's."`
+	Show      benchShowCmd      `cmd:"" help:"Write the Markdown and the plots of a report again."`
 }
 
 // benchFlags are common to all that measures.

@@ -35,7 +35,8 @@ type commands struct {
 
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
 
-	DemoWorker demoWorkerCmd `cmd:"" hidden:"" help:"One of the demo's two workers."`
+	DemoWorker  demoWorkerCmd  `cmd:"" hidden:"" help:"One of the demo's two workers."`
+	BenchWorker benchWorkerCmd `cmd:"" hidden:"" help:"A candidate of the failover benchmark."`
 }
 
 const description = `fenceproxy stands in front of Postgres and of Redis or Valkey and lets a session write only while it holds the live token of an election. A stale leader's writes are refused, whatever was paused, cut off or restarted.`

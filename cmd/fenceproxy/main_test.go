@@ -60,6 +60,8 @@ func TestHelp(t *testing.T) {
 		"bench-run":         {"bench", "run"},
 		"bench-own":         {"bench", "own"},
 		"bench-peers":       {"bench", "peers"},
+		"bench-elections":   {"bench", "elections"},
+		"bench-fence":       {"bench", "fence"},
 		"bench-check":       {"bench", "check"},
 		"bench-show":        {"bench", "show"},
 		"version":           {"version"},

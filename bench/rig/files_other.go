@@ -1,0 +1,6 @@
+//go:build !linux
+
+package rig
+
+// MoreFiles does nothing here.
+func MoreFiles(uint64) {}

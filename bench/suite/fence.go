@@ -1,0 +1,158 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fenceproxy/fenceproxy/bench"
+	"github.com/fenceproxy/fenceproxy/bench/load"
+	"github.com/fenceproxy/fenceproxy/bench/rig"
+	"github.com/fenceproxy/fenceproxy/guard"
+)
+
+// FenceOptions say how the fence's own costs are measured.
+type FenceOptions struct {
+	// Sessions are how many are bound when a takeover severs them, by wire.
+	Sessions map[string][]int
+	// Refreshed are how many sessions of one token are held while the calls of the election
+	// backend are counted, for RefreshFor each.
+	Refreshed  []int
+	RefreshFor time.Duration
+}
+
+// Fence measures what takeovers and the refresh of permits cost.
+func Fence(ctx context.Context, o Options, f FenceOptions, ro rig.Options) (*bench.Report, error) {
+	report := NewReport(o.Name)
+	for _, wire := range o.Wires {
+		most := 0
+		for _, n := range f.Sessions[wire] {
+			most = max(most, n)
+		}
+		ro.Wire, ro.Peers, ro.Scale, ro.Connections = wire, false, -1, most+50
+		if err := fenceOn(ctx, o, f, ro, report); err != nil {
+			return nil, err
+		}
+	}
+	return finish(report)
+}
+
+func fenceOn(ctx context.Context, o Options, f FenceOptions, ro rig.Options, report *bench.Report) error {
+	r, err := rig.Start(ctx, ro)
+	if err != nil {
+		return err
+	}
+	defer r.Stop()
+	for name, v := range r.Versions {
+		report.Versions[wireName(name, ro.Wire)] = v
+	}
+	report.Notes = append(report.Notes, r.Notes()...)
+	for _, n := range f.Sessions[ro.Wire] {
+		s := bench.Sever{Wire: ro.Wire, Sessions: n}
+		for round := range o.Rounds {
+			took, err := sever(ctx, r, ro.Wire, n)
+			if err != nil {
+				return fmt.Errorf("a takeover of %d sessions: %w", n, err)
+			}
+			s.Took = append(s.Took, took.Seconds()*1000)
+			o.tell("%s: round %d of %d, a takeover of %d sessions: %v", ro.Wire, round+1, o.Rounds, n, took.Round(10*time.Microsecond))
+		}
+		report.Severs = append(report.Severs, s)
+	}
+	if ro.Wire != load.Redis {
+		return nil
+	}
+	for _, n := range f.Refreshed {
+		c, err := refresh(ctx, r, n, f.RefreshFor)
+		if err != nil {
+			return fmt.Errorf("%d sessions of one token: %w", n, err)
+		}
+		o.tell("%d sessions of one token: %g calls of the election backend in %v", n, c.Calls, f.RefreshFor)
+		report.Refreshes = append(report.Refreshes, c)
+	}
+	return nil
+}
+
+func (o *Options) tell(format string, args ...any) {
+	if o.Progress != nil {
+		o.Progress(fmt.Sprintf(format, args...))
+	}
+}
+
+// sever binds n sessions, gives the leadership to a new term, and measures from the new
+// leader's connect to its first applied write.
+func sever(ctx context.Context, r *rig.Rig, wire string, n int) (time.Duration, error) {
+	t := r.Target(bench.Fenced)
+	held, err := load.Hold(ctx, wire, t, n)
+	if err != nil {
+		return 0, err
+	}
+	defer held.Close()
+	if t.Token, err = r.Hand(ctx, t.Token); err != nil {
+		return 0, err
+	}
+	start := time.Now()
+	err = load.WriteOnce(ctx, wire, t)
+	return time.Since(start), err
+}
+
+// evals are the calls of scripts in INFO commandstats: each call of the Redis backend is
+// one.
+var evals = regexp.MustCompile(`(?m)^cmdstat_eval(?:sha)?(?:_ro)?:calls=(\d+)`)
+
+// countEvals is how many there were.
+func countEvals(info string) float64 {
+	total := 0.0
+	for _, m := range evals.FindAllStringSubmatch(info, -1) {
+		if n, err := strconv.ParseFloat(m[1], 64); err == nil {
+			total += n
+		}
+	}
+	return total
+}
+
+// refresh counts how often the election backend is asked while n sessions of one token are
+// held.
+func refresh(ctx context.Context, r *rig.Rig, n int, d time.Duration) (bench.Refresh, error) {
+	o, err := redis.ParseURL(r.Elections)
+	if err != nil {
+		return bench.Refresh{}, err
+	}
+	c := redis.NewClient(o)
+	defer c.Close()
+	held, err := load.Hold(ctx, load.Redis, r.Target(bench.Fenced), n)
+	if err != nil {
+		return bench.Refresh{}, err
+	}
+	defer held.Close()
+	before, err := c.Info(ctx, "commandstats").Result()
+	if err != nil {
+		return bench.Refresh{}, err
+	}
+	start := time.Now()
+	if err := pause(ctx, d); err != nil {
+		return bench.Refresh{}, err
+	}
+	took := time.Since(start)
+	after, err := c.Info(ctx, "commandstats").Result()
+	if err != nil {
+		return bench.Refresh{}, err
+	}
+	return bench.Refresh{Sessions: n, Seconds: took.Seconds(), Calls: countEvals(after) - countEvals(before), Every: guard.DefaultValidateEvery.Seconds()}, nil
+}
+
+// pause waits for d.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
