@@ -80,7 +80,7 @@ func bindAt(t testing.TB, f *redisfence.ClusterFence, addr string, term guard.Te
 func nameAt(t testing.TB, addr string, term guard.Term) (*clusterConn, error) {
 	c := client(t, addr).Conn()
 	t.Cleanup(func() { _ = c.Close() })
-	if err := c.Do(t.Context(), "CLIENT", "SETNAME", redisfence.ConnName(term)).Err(); err != nil {
+	if err := c.Do(t.Context(), "CLIENT", "SETNAME", nameOf(term)).Err(); err != nil {
 		return nil, err
 	}
 	role, err := c.Do(t.Context(), "ROLE").Slice()

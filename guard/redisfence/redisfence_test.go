@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"strings"
@@ -82,7 +83,7 @@ func bind(t testing.TB, addr string, term guard.Term, r guard.Record) (*conn, er
 	t.Cleanup(func() { _ = c.Close() })
 	key := redisfence.Key(term.Election)
 	// The name first.
-	if err := c.Do(t.Context(), "CLIENT", "SETNAME", redisfence.ConnName(term)).Err(); err != nil {
+	if err := c.Do(t.Context(), "CLIENT", "SETNAME", nameOf(term)).Err(); err != nil {
 		return nil, err
 	}
 	role, err := c.Do(t.Context(), "ROLE").Slice()
@@ -102,6 +103,12 @@ func bind(t testing.TB, addr string, term guard.Term, r guard.Record) (*conn, er
 		return nil, fmt.Errorf("bind: %w", guard.ErrConflict)
 	}
 	return &conn{c}, nil
+}
+
+// nameOf is the name of a connection that is bound to the term, now and then to others too.
+func nameOf(term guard.Term) string {
+	other := guard.Term{Election: "another/" + term.Election[1:], Number: 5}
+	return [...]string{joined(term), joined(other, term), joined(term, other), joined(other, term, other)}[rand.IntN(4)]
 }
 
 type conn struct{ c *redis.Conn }

@@ -99,7 +99,11 @@ func TestNewPrimaryIsPrepared(t *testing.T) {
 	if err := f.Prepare(t.Context(), s.Primary.Addr); err != nil {
 		t.Fatal(err)
 	}
-	for c, gone := range map[*conn]bool{before: true, conflicting: true, same: false, left: false} {
+	between, fine := named(t, s.Primary, unknown, older, unknown), named(t, s.Primary, unknown, x)
+	if err := f.Prepare(t.Context(), s.Primary.Addr); err != nil {
+		t.Fatal(err)
+	}
+	for c, gone := range map[*conn]bool{before: true, conflicting: true, same: false, left: false, between: true, fine: false} {
 		if err := c.Write(t.Context()); (err != nil) != gone {
 			t.Errorf("gone %v: %v", gone, err)
 		}
@@ -109,13 +113,21 @@ func TestNewPrimaryIsPrepared(t *testing.T) {
 	}
 }
 
-// named is a connection that has the term's name.
-func named(t testing.TB, p *servers.Process, x guard.Term) *conn {
+// named is a connection that has the names of terms.
+func named(t testing.TB, p *servers.Process, terms ...guard.Term) *conn {
 	t.Helper()
 	c := client(t, p.Addr).Conn()
 	t.Cleanup(func() { _ = c.Close() })
-	if err := c.Do(t.Context(), "CLIENT", "SETNAME", redisfence.ConnName(x)).Err(); err != nil {
+	if err := c.Do(t.Context(), "CLIENT", "SETNAME", joined(terms...)).Err(); err != nil {
 		t.Fatal(err)
 	}
 	return &conn{c}
+}
+
+func joined(terms ...guard.Term) string {
+	var names []string
+	for _, x := range terms {
+		names = append(names, redisfence.ConnName(x))
+	}
+	return redisfence.JoinConnNames(names...)
 }

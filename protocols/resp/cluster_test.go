@@ -15,7 +15,7 @@ func TestCluster(t *testing.T) {
 			nodes := startCluster(t, v)
 			for name, test := range map[string]func(*testing.T, *servers.RedisCluster){
 				"Lists": clusterLists, "ClientStaysOnTheProxy": clusterClientStaysOnTheProxy, "Takeover": clusterTakeover,
-				"SlotsMoveUnderLoad": clusterSlotsMoveUnderLoad, "TooFewPorts": clusterTooFewPorts,
+				"SlotsMoveUnderLoad": clusterSlotsMoveUnderLoad, "TooFewPorts": clusterTooFewPorts, "Rules": clusterRules,
 			} {
 				t.Run(name, func(t *testing.T) { test(t, nodes) })
 			}
