@@ -29,7 +29,9 @@ func (x *session) watch(l *lease) {
 	})
 }
 
-// ended returns a permit that has ended, or nil: all live.
+// ended returns a permit that has ended, or nil.
+//
+// INVARIANT: all of them have to live, those too that the next write may not need.
 func (x *session) ended() *guard.Permit {
 	x.mu.Lock()
 	defer x.mu.Unlock()

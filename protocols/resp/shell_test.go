@@ -42,6 +42,18 @@ func (f *memoryFence) Sever(context.Context, guard.Term) error { return nil }
 // The permit has ended, and nobody has told the session yet: what the client sent is not
 // written all the same.
 func TestNoByteAfterThePermit(t *testing.T) {
+	// A second one, of another term that the session holds, lives on.
+	other := new(guardtest.Backend)
+	otherToken := election.NewToken()
+	other.Grant(otherToken, 3)
+	og := guard.New(other, new(memoryFence), guard.Config{})
+	defer og.Close()
+	op, err := og.Admit(t.Context(), guard.Credential{Election: "jobs", Token: otherToken})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer op.Release()
+
 	b := new(guardtest.Backend)
 	token := election.NewToken()
 	b.Grant(token, 7)
@@ -61,7 +73,8 @@ func TestNoByteAfterThePermit(t *testing.T) {
 		server: &Server{c: Config{Guard: g, Log: slog.New(slog.DiscardHandler)}}, client: client, upstream: upstream,
 		wake: make(chan struct{}, 1), over: make(chan struct{}), core: boundCore(),
 	}
-	x.leases = []*lease{{permit: p, binding: x.core.bound, release: make(chan struct{})}}
+	x.core.more = []*binding{testBinding(3)}
+	x.leases = []*lease{{permit: op, binding: x.core.more[0]}, {permit: p, binding: x.core.bound, release: make(chan struct{})}}
 	written := make(chan string)
 	go func() {
 		all, _ := io.ReadAll(farUpstream)
