@@ -81,6 +81,8 @@ type worker struct {
 	cmd  *exec.Cmd
 	said chan string   // what it says
 	done chan struct{} // closed when it has ended
+
+	applied bool // it was heard to have written
 }
 
 func startWorker(self string, w WorkerOptions) (*worker, error) {
@@ -120,11 +122,14 @@ func (c *worker) end(s syscall.Signal) {
 	<-c.done
 }
 
-// hears waits until the worker says something.
+// hears waits until the worker says something, for ten minutes at most.
 func (c *worker) hears(ctx context.Context, what string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
 	for {
 		select {
 		case line := <-c.said:
+			c.applied = c.applied || line == saysApplied
 			if line == what {
 				return nil
 			}
@@ -135,6 +140,18 @@ func (c *worker) hears(ctx context.Context, what string) error {
 			return errors.New("a worker ended by itself")
 		case <-ctx.Done():
 			return ctx.Err()
+		}
+	}
+}
+
+// leads reports whether the worker has said that it applied its first write.
+func (c *worker) leads() bool {
+	for {
+		select {
+		case line := <-c.said:
+			c.applied = c.applied || line == saysApplied
+		default:
+			return c.applied
 		}
 	}
 }
@@ -194,8 +211,11 @@ func failoverRounds(ctx context.Context, o Options, self string, w WorkerOptions
 	if err := leader.hears(ctx, saysApplied); err != nil {
 		return nil, err
 	}
-	for round := range o.Rounds {
-		if next, err = start(round + 1); err != nil {
+	for n := 1; len(took) < o.Rounds; n++ {
+		if n > 3*o.Rounds+3 {
+			return nil, errors.New("leaders lose their leases by themselves: this machine is too busy for leases so short")
+		}
+		if next, err = start(n); err != nil {
 			return nil, err
 		}
 		if err := next.hears(ctx, saysReady); err != nil {
@@ -203,6 +223,11 @@ func failoverRounds(ctx context.Context, o Options, self string, w WorkerOptions
 		}
 		if err := pause(ctx, time.Duration(rand.Int64N(int64(w.TTL/3)))); err != nil { //nolint:gosec // no secret
 			return nil, err
+		}
+		if next.leads() { // without having been asked to: that is no failover to measure
+			leader.end(syscall.SIGKILL)
+			leader, next = next, nil
+			continue
 		}
 		at := time.Now()
 		if graceful {
