@@ -110,3 +110,15 @@ func (r *Report) Rows() []Row {
 	}
 	return rows
 }
+
+// AtMost is how long a failover is meant to take at the median, in milliseconds: the lease
+// and a quarter of a second, or after a resignation a twentieth.
+func (f Failover) AtMost() float64 {
+	if f.Graceful {
+		return 50
+	}
+	return f.TTL + 250
+}
+
+// Met reports whether the median is as it is meant to be.
+func (f Failover) Met() bool { return len(f.Took) > 0 && Summarize(f.Took).Median <= f.AtMost() }
