@@ -196,7 +196,7 @@ func TestElectionsOfAListener(t *testing.T) {
 	w.wantPrefix("SET a 1", "-FENCED ")
 	w.want("FENCE BIND second "+second.Token.Reveal(), "+OK\r\n")
 	w.want("FENCE BIND "+lead.Token.Reveal(), "+OK\r\n") // from one to the other
-	w.wantPrefix("FENCE HELP", "*10\r\n")
+	w.wantPrefix("FENCE HELP", "*12\r\n")
 	if _, err := r.elections.Resign(context.Background(), r.election, lead.Token, election.ResignOptions{}); err != nil {
 		t.Fatal(err)
 	}
