@@ -149,7 +149,7 @@ func randomPattern(r *rand.Rand, dots bool) (p pattern) {
 func TestPatternsAgreeWithRegexp(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	matched := 0
-	for range 4000 {
+	for range 1500 {
 		dots := r.IntN(2) == 0
 		p := randomPattern(r, dots)
 		re := reference(p, dots)
@@ -172,7 +172,7 @@ func TestPatternsAgreeWithRegexp(t *testing.T) {
 			}
 		}
 	}
-	if matched < 2000 {
+	if matched < 800 {
 		t.Errorf("only %d matched", matched)
 	}
 }
@@ -186,7 +186,7 @@ func TestPatternsMatchLongKeys(t *testing.T) {
 		}
 		var at captures
 		for _, part := range []string{"x", "x:", "ab", "x:y"} {
-			if p.match([]byte(strings.Repeat(part, 1<<19)), &at) {
+			if p.match([]byte(strings.Repeat(part, 1<<17)), &at) {
 				t.Errorf("%q matches", s)
 			}
 		}
@@ -332,7 +332,7 @@ func TestRulesDecide(t *testing.T) {
 func TestWideTargetsNeedWhatTheirNamesNeed(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	decided := 0
-	for range 2000 {
+	for range 800 {
 		var all []Rule
 		for range 1 + r.IntN(4) {
 			one := Rule{Kind: Table, Access: Access(r.IntN(3)), Patterns: []string{randomPattern(r, false).text + "." + randomPattern(r, false).text}}
@@ -373,7 +373,7 @@ func TestWideTargetsNeedWhatTheirNamesNeed(t *testing.T) {
 			}
 		}
 	}
-	if decided < 2000 {
+	if decided < 800 {
 		t.Errorf("only %d decided", decided)
 	}
 }
@@ -440,7 +440,7 @@ func TestOverlapsAreCertain(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	all := names("ab:z", 5)
 	never, some := 0, 0
-	for range 1500 {
+	for range 500 {
 		var rules []Rule
 		var patterns []pattern
 		for i := range 3 {
@@ -481,7 +481,7 @@ func TestOverlapsAreCertain(t *testing.T) {
 			never++
 		}
 	}
-	if never < 50 || some < 50 {
+	if never < 20 || some < 20 {
 		t.Errorf("only %d, %d", never, some)
 	}
 }

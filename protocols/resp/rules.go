@@ -108,11 +108,18 @@ func (c *core) ruled(cmd *command, raw []byte, argc int) code {
 	if cap(r.argv) > maxIdleArgs {
 		r.argv, r.keys = nil, nil
 	}
+	if cap(r.match.Election) > maxIdleElection {
+		r.match.Election = nil // of a long key
+	}
 	return verdict
 }
 
-// maxIdleArgs is how many arguments there may be room for between commands.
-const maxIdleArgs = 256
+// maxIdleArgs is how many arguments there may be room for between commands, and
+// maxIdleElection how many bytes of an election's name.
+const (
+	maxIdleArgs     = 256
+	maxIdleElection = 1024
+)
 
 // rulesDecide reports whether it is for the rules to say who may send the command: it
 // writes, or may.

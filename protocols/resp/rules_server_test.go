@@ -256,3 +256,27 @@ func TestRulesInPipelines(t *testing.T) {
 		t.Errorf("the last: %q", got)
 	}
 }
+
+// A sidecar listener with rules: its sessions write what the listener's election rules, and
+// more with credentials of their own.
+func TestRulesOfASidecar(t *testing.T) {
+	p := testenv.Name(t, "r")
+	lead := &fakeLead{election: p + "audit"}
+	rules := shardRules(t, p)
+	r := newRig(t, rigOptions{config: func(c *resp.Config) { rules(c); c.Lead = lead }})
+	w := dial(t, r.addr)
+	w.wantPrefix("SET "+p+"audit:x 1", "-FENCED election \""+p+"audit\" rules key")
+	w.want("SET "+p+"open:x 1", "+OK\r\n")
+	g, one := r.acquire(t, p+"audit"), r.acquire(t, p+"orders-1")
+	lead.token.Store(&g.Token)
+	w.want("SET "+p+"audit:x 1", "+OK\r\n")
+	w.wantPrefix("SET "+p+"orders:1:x 1", "-FENCED write refused: election \""+p+"orders-1\"")
+	w.want("FENCE BIND "+p+"orders-1 "+one.Token.Reveal(), "+OK\r\n")
+	w.want("RENAME "+p+"audit:x "+p+"orders:1:x", "+OK\r\n")
+	long := strings.Repeat("x", 1<<20)
+	other, key := dial(t, r.addr), p+"audit:x"
+	other.send("*3\r\n$3\r\nSET\r\n$" + sprint(len(key)) + "\r\n" + key + "\r\n$" + sprint(len(long)) + "\r\n" + long)
+	if got := other.reply(); got != "+OK\r\n" {
+		t.Error(got)
+	}
+}
