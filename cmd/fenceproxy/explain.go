@@ -121,7 +121,16 @@ func explainSQL(text, path string, rules *policy.Rules) (explanation, error) {
 	if t.Unparsed() {
 		e.notes = append(e.notes, "it cannot be parsed, and the server would refuse it too, unless it knows more than this parser does")
 	}
-	e.targets = t.Writing(policy.SearchPath{Known: true, Schemas: schemas}, rules)
+	at := policy.SearchPath{Known: true, Schemas: schemas}
+	e.targets = t.Writing(at, rules)
+	if rules.Decide(e.targets).Open && len(e.targets) > 0 {
+		switch ok, why := t.OpenToAll(at, rules); {
+		case t.Statements != 1:
+			e.notes = append(e.notes, "a session without a token has to send each statement by itself")
+		case !ok:
+			e.notes = append(e.notes, fmt.Sprintf("a session without a token cannot send it, because of %s: it may read and write open tables alone, in simple statements", why))
+		}
+	}
 	if t.PathMatters() {
 		e.notes = append(e.notes, fmt.Sprintf("names without a schema are looked for in the search path %s (--search-path)", path))
 	}

@@ -46,6 +46,7 @@ listeners:
 		{"db", "INSERT INTO billing.a SELECT * FROM tenant_7.b", exitOK, `listener db (postgres)|writes table billing.a|rule 3 (tables billing.*, invoices.*): election "billing"|needs the live token of billing`},
 		{"db", "WITH x AS (DELETE FROM tenant_7.b RETURNING 1) UPDATE billing.a SET n = 1", exitOK, `rule 4 (tables tenant_{t}.*): election "tenant-{t}", here "tenant-7"|, and of `},
 		{"db", "INSERT INTO scratch.a VALUES (1)", exitOK, "open to everybody|no election is needed"},
+		{"db", "INSERT INTO scratch.a SELECT a FROM other.b", exitOK, "a session without a token cannot send it, because of table other.b"},
 		{"db", "TRUNCATE secret.a", exitNo, "denies writing table secret.a to everybody|nobody may send it"},
 		{"db", "SELECT 1", exitOK, "it writes nothing: no election is needed"},
 		{"db", "VACUUM", exitNo, "VACUUM or ANALYZE of all tables"},

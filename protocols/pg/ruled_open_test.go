@@ -146,7 +146,7 @@ func TestOpenTransactionRunsNothingElse(t *testing.T) {
 	// A portal of a statement that takes no snapshot is bound before the transaction may write.
 	b := c.PgConn().Frontend()
 	b.Send(&pgproto3.Query{String: "BEGIN"})
-	b.Send(&pgproto3.Parse{Name: "late", Query: "EXECUTE q"})
+	b.Send(&pgproto3.Parse{Name: "late", Query: "COPY (SELECT billing.writes()) TO STDOUT"})
 	b.Send(&pgproto3.Bind{DestinationPortal: "late", PreparedStatement: "late"})
 	b.Send(&pgproto3.Sync{})
 	flushAndSync(t, c, 2)
