@@ -76,7 +76,7 @@ func TestGatesOnServers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if now := time.Now(); now.Before(told) || now.Sub(told) > time.Second {
+			if now := time.Now(); now.Before(told) || now.Sub(told) > 10*time.Second { // soon, on a busy machine too
 				t.Errorf("bound %v after the end that the first was told", now.Sub(told))
 			}
 			<-x.Done()
