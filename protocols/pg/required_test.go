@@ -72,7 +72,7 @@ func TestBindRequiredAndExclusive(t *testing.T) {
 	var exclusive *guard.Exclusive
 	r, b := realRig(t, func(c *Config, b election.Backend) {
 		var err error
-		exclusive, err = guard.NewExclusive(b, false, guard.GateConfig{Name: "postgres", PermitFor: time.Second, ValidateEvery: 200 * time.Millisecond})
+		exclusive, err = guard.NewExclusive(b, false, guard.GateConfig{Name: "postgres", PermitFor: 5 * time.Second, ValidateEvery: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

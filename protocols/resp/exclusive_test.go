@@ -16,7 +16,7 @@ import (
 func newExclusiveRig(t *testing.T, shared bool) *rig {
 	t.Helper()
 	b := memory.New()
-	x, err := guard.NewExclusive(b, shared, guard.GateConfig{Name: "redis", PermitFor: time.Second, ValidateEvery: 200 * time.Millisecond})
+	x, err := guard.NewExclusive(b, shared, guard.GateConfig{Name: "redis", PermitFor: 5 * time.Second, ValidateEvery: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
