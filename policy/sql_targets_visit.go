@@ -243,7 +243,8 @@ func (c *targeting) sequence(function string, args []*pg_query.Node) {
 		if t := arg.GetTypeCast(); t != nil {
 			arg = t.GetArg()
 		}
-		if v, ok := literal(arg); ok {
+		// Digits are no name, but the sequence's own number.
+		if v, ok := literal(arg); ok && strings.Trim(v, "0123456789") != "" && arg.GetAConst().GetSval() != nil {
 			switch names, ok := splitNames(v, '.'); {
 			case ok && len(names) == 1:
 				c.writeName("", names[0])

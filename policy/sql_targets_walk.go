@@ -307,7 +307,7 @@ func (c *targeting) set(s *pg_query.VariableSetStmt) {
 	var path []string
 	for _, a := range s.GetArgs() {
 		v, ok := literal(a)
-		if !ok {
+		if !ok || v == "$user" { // whom it stands for may have changed in the text
 			return
 		}
 		path = append(path, cutName(v))

@@ -25,7 +25,7 @@ type ruling struct {
 	rules *policy.Rules
 
 	path     policy.SearchPath
-	touching bool // a portal may change the path when it is run
+	touching bool // a portal may change the path when it is run, or take a change back
 	asked    *pathAnswer
 
 	prepared  map[string][]preparedSet
@@ -39,6 +39,8 @@ type ruling struct {
 	// Of portals whose statements are looked at again when they are run: see Late.
 	portals map[string][]*policy.SQLTargets
 	open    openTransaction
+	// The server may have ownOpen still, which an error kept from being closed.
+	leftOpen bool
 
 	reasons [maxReasons]report // of refusals, by their number modulo maxReasons
 	reason  uint64
@@ -249,27 +251,38 @@ func (c *core) decide(t *policy.SQLTargets) policy.Decision {
 // it may change the search_path. It reports false where there is too much to keep.
 func (c *core) note(typ byte, name []byte, t *policy.SQLTargets) (report, bool) {
 	r := c.ruled
+	for _, e := range t.Executes {
+		if !isASCII([]byte(e.Name)) || r.leftOpen && e.Name == ownOpen {
+			return oddName(), false
+		}
+	}
 	if typ == 'P' {
 		// Before it, the server forgets an unnamed one.
 		if len(name) == 0 {
 			r.close(closing{})
 		}
 		if !c.keeps(name, t, false) {
-			return tooManyPrepared(), false
+			return notKept(name), false
 		}
 		return report{}, true
 	}
 	r.close(closing{}) // a Query forgets it too
-	for _, p := range t.Prepares {
-		if !c.keeps([]byte(p.Name), p.Targets, false) {
-			return tooManyPrepared(), false
-		}
-	}
+	// First, for what is prepared after it in the same text stays.
 	for _, n := range t.Deallocates {
-		r.close(closing{name: sameName([]byte(n))})
+		if !cutUnsurely(n) {
+			r.close(closing{name: sameName([]byte(n))})
+		}
 	}
 	if t.DeallocatesAll {
 		r.close(closing{all: true})
+	}
+	for _, p := range t.Prepares {
+		if cutUnsurely(p.Name) {
+			return oddName(), false
+		}
+		if !c.keeps([]byte(p.Name), p.Targets, false) {
+			return tooManyPrepared(), false
+		}
 	}
 	c.ran(t)
 	return report{}, true
@@ -322,6 +335,9 @@ func (c *core) keeps(name []byte, t *policy.SQLTargets, writes bool) bool {
 	must := t.PathMatters() || t.TouchesPath || t.Rewinds || len(t.Executes) > 0
 	if !must && (c.isBound || !r.rules.Opens() || r.lost) {
 		return true
+	}
+	if !isASCII(name) {
+		return false
 	}
 	if r.keep(sameName(name), t, writes) {
 		return true
@@ -418,7 +434,7 @@ func (c *core) ruledMessage(typ byte, in []byte, size int) (step, bool) {
 	default:
 		return step{}, true
 	}
-	if len(r.prepared) == 0 && !r.open.is {
+	if len(r.prepared) == 0 && !r.open.is && !r.leftOpen {
 		return step{}, true
 	}
 	need := min(size, 5+2*maxNames)
@@ -449,7 +465,10 @@ func (c *core) ruledMessage(typ byte, in []byte, size int) (step, bool) {
 // ruledBind looks at a Bind of a statement.
 func (c *core) ruledBind(portal, name []byte, size int) (step, bool) {
 	r := c.ruled
-	sets := r.prepared[string(name[:min(len(name), 63)])]
+	if r.leftOpen && string(name) == ownOpen {
+		return c.refuseRuled('B', nil, size, oddName())
+	}
+	sets := r.prepared[sameName(name)]
 	for _, s := range sets {
 		if c.isBound {
 			if s, known := c.knowPath(s.t); !known {
@@ -466,11 +485,11 @@ func (c *core) ruledBind(portal, name []byte, size int) (step, bool) {
 		}
 	}
 	if !r.bindTo(portal, sets) {
-		return c.refuseRuled('B', nil, size, tooManyPrepared())
+		return c.refuseRuled('B', nil, size, notKept(portal))
 	}
 	for _, s := range sets {
 		c.ran(s.t)
-		r.touching = r.touching || s.t.TouchesPath || len(s.t.Executes) > 0
+		r.touching = r.touching || s.t.TouchesPath || s.t.Rewinds || len(s.t.Executes) > 0
 	}
 	return step{}, true
 }
@@ -482,6 +501,9 @@ func (r *ruling) bindTo(portal []byte, sets []preparedSet) bool {
 			continue
 		}
 		name := sameName(portal)
+		if !isASCII(portal) {
+			return false
+		}
 		if len(r.portals) >= maxPortals && r.portals[name] == nil || len(r.portals[name]) >= maxPortals {
 			return false
 		}
@@ -609,6 +631,29 @@ func tooManyPrepared() report {
 	return report{severity: "ERROR", code: "54000", message: "too many prepared statements whose meaning depends on search_path",
 		detail: fmt.Sprintf("The rules of the listener are looked at again when such a statement is executed; at most %d are kept.", maxPrepared),
 		hint:   "Name the schema in the statements, or DEALLOCATE what is not used."}
+}
+
+// cutUnsurely reports whether the server may know what PREPARE and DEALLOCATE name by another
+// name than the parser: it takes letters beyond ASCII as the session's and the database's encodings
+// have it, and cuts a long name where a character begins.
+//
+// INVARIANT: what is kept by its name has one that is the same bytes in every encoding.
+func cutUnsurely(name string) bool {
+	return !isASCII([]byte(name)) || len(name) > 63-4 && len(name) < 63
+}
+
+// notKept says why a prepared statement or portal of that name cannot be kept.
+func notKept(name []byte) report {
+	if !isASCII(name) {
+		return oddName()
+	}
+	return tooManyPrepared()
+}
+
+func oddName() report {
+	return report{severity: "ERROR", code: "42622", message: "the name of a prepared statement or portal is none that the proxy can follow",
+		detail: "The rules of the listener are looked at by the statement's name. It may be other bytes to the server where it is beyond ASCII, or where PREPARE names 60 to 62 bytes; or it is one of the proxy's own.",
+		hint:   "Take a shorter name of ASCII letters."}
 }
 
 func longNames() report {

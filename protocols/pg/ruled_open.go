@@ -30,7 +30,12 @@ const openSQL = "SET transaction_read_only=off"
 
 // openMessages make the transaction read-write, and leave the client's unnamed statement and
 // portal alone.
-var openMessages = ownStatement(nil, "fenceproxy_open", openSQL)
+//
+// INVARIANT: no client runs ownOpen, which an error may leave at the server: its transaction
+// would be read-write, and nobody would know.
+var openMessages = ownStatement(appendMessage(nil, 'C', "S"+ownOpen), ownOpen, openSQL)
+
+const ownOpen = "fenceproxy_open"
 
 // openText deals with a text that writes nothing but what is open to everybody.
 func (c *core) openText(typ byte, name, text []byte, size int, t *policy.SQLTargets) (step, bool) {
@@ -47,7 +52,7 @@ func (c *core) openText(typ byte, name, text []byte, size int, t *policy.SQLTarg
 		}
 		r.close(closing{name: unnamed(name)})
 		if !c.keeps(name, t, true) {
-			return c.refuseRuled(typ, name, size, tooManyPrepared())
+			return c.refuseRuled(typ, name, size, notKept(name))
 		}
 		c.ends.parsed(name, false)
 		c.letThrough(typ, name, false)
@@ -102,8 +107,9 @@ func (c *core) begun(typ byte, name []byte, size int) (step, bool) {
 	if why, ok := c.mayOpen(); !ok {
 		return c.refuseRuled(typ, name, size, why)
 	}
-	c.ruled.open = openTransaction{is: true, owed: 5}
-	for _, typ := range []byte("PBECC") {
+	c.ruled.leftOpen = true
+	c.ruled.open = openTransaction{is: true, owed: 6}
+	for _, typ := range []byte("CPBECC") {
 		c.track.sent(typ)
 	}
 	c.out = append(c.out[:0], openMessages...)
@@ -166,7 +172,7 @@ func (c *core) openBind(portal []byte, sets []preparedSet, size int) (step, bool
 	if s, done := c.begun('B', nil, size); !done {
 		return s, false
 	}
-	if len(r.open.portals) >= maxOpenPortals {
+	if len(r.open.portals) >= maxOpenPortals || !isASCII(portal) {
 		return c.refuseRuled('B', nil, size, notOpen("so many portals", ""))
 	}
 	if r.open.portals == nil {
