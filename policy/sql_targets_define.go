@@ -26,6 +26,7 @@ func (c *targeting) define(n *pg_query.Node) {
 		c.statement(s.CreateTableAsStmt.GetQuery())
 	case *pg_query.Node_ViewStmt:
 		c.write(s.ViewStmt.GetView())
+		c.under(s.ViewStmt.GetQuery().GetSelectStmt())
 		c.visit(s.ViewStmt.GetQuery().ProtoReflect())
 	case *pg_query.Node_RuleStmt:
 		c.write(s.RuleStmt.GetRelation())
@@ -103,6 +104,16 @@ func (c *targeting) calls(m protoreflect.Message) {
 		c.call(f)
 	}
 	below(m, c.calls)
+}
+
+// under notes that the table of a view that the server lets be written through is written: what
+// is under a view follows the view's name, and whoever makes the view chooses that.
+func (c *targeting) under(s *pg_query.SelectStmt) {
+	if from := s.GetFromClause(); len(from) == 1 && s.GetWithClause() == nil {
+		if r := from[0].GetRangeVar(); r.GetSchemaname() != "pg_catalog" && r.GetSchemaname() != "information_schema" {
+			c.write(r)
+		}
+	}
 }
 
 func (c *targeting) upkeep(what string, r *pg_query.RangeVar) {

@@ -1,6 +1,7 @@
 package pg
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -150,6 +151,23 @@ func TestRulesOfSequencesByNumber(t *testing.T) {
 		wantError(t, try(t, open, sql), "FP009", "not named")
 	}
 	if got := queryString(t, r.admin, "SELECT last_value::text FROM invoices.s"); got != "1" {
+		t.Error(got)
+	}
+}
+
+// Nobody makes a view of one's own to write what is under it.
+func TestRulesOfViewsOfOnesOwn(t *testing.T) {
+	r := newRuledRig(t)
+	c := r.holds(simply, "billing")
+	for _, view := range []string{"TEMP VIEW v", "VIEW pg_temp.v", "VIEW billing.v"} {
+		wantError(t, try(t, c, "CREATE "+view+" AS SELECT * FROM invoices.t"), "25006", `election "invoices"`)
+		_, name, _ := strings.Cut(view, "VIEW ")
+		if name == "v" {
+			name = "pg_temp.v"
+		}
+		_ = try(t, c, "INSERT INTO "+name+" VALUES (1)")
+	}
+	if got := r.count("invoices.t"); got != "0" {
 		t.Error(got)
 	}
 }
