@@ -155,6 +155,7 @@ CREATE TABLE public.loose (a int, b text);
 CREATE FUNCTION billing.writes() RETURNS int LANGUAGE plpgsql AS $$ BEGIN UPDATE billing.invoice SET b = 'f'; RETURN 1; END $$;
 CREATE FUNCTION billing.harmless(a int) RETURNS int LANGUAGE sql AS 'SELECT a';
 CREATE FUNCTION billing.fires() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$;
+CREATE FUNCTION public.fires() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$;
 CREATE PROCEDURE billing.does() LANGUAGE plpgsql AS $$ BEGIN INSERT INTO billing.invoice VALUES (70); END $$;
 CREATE FUNCTION invoices.unruled() RETURNS int LANGUAGE plpgsql AS $$ BEGIN INSERT INTO secret.key VALUES (70); RETURN 1; END $$`
 

@@ -17,7 +17,11 @@ func (c *targeting) define(n *pg_query.Node) {
 		for _, cmd := range s.AlterTableStmt.GetCmds() {
 			c.cascade("ALTER TABLE … CASCADE", cmd.GetAlterTableCmd().GetBehavior())
 		}
-	case *pg_query.Node_IndexStmt, *pg_query.Node_CreateTrigStmt, *pg_query.Node_CreatePolicyStmt,
+	case *pg_query.Node_CreateTrigStmt:
+		c.named(n.ProtoReflect())
+		// It follows the table's name from here on, and whoever makes it chooses that.
+		c.call(&pg_query.FuncCall{Funcname: s.CreateTrigStmt.GetFuncname()})
+	case *pg_query.Node_IndexStmt, *pg_query.Node_CreatePolicyStmt,
 		*pg_query.Node_AlterPolicyStmt, *pg_query.Node_CreateStatsStmt, *pg_query.Node_RefreshMatViewStmt,
 		*pg_query.Node_CreateSeqStmt, *pg_query.Node_AlterSeqStmt:
 		c.named(n.ProtoReflect())

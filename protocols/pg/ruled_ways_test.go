@@ -171,3 +171,18 @@ func TestRulesOfViewsOfOnesOwn(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// Nobody makes a trigger of another's function to write by it.
+func TestRulesOfTriggersOfOnesOwn(t *testing.T) {
+	r := newRuledRig(t)
+	mustExec(t, r.admin, `CREATE FUNCTION public.fires() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO invoices.t VALUES (9); RETURN NEW; END $$`)
+	c := r.holds(simply, "billing")
+	for _, table := range []string{"billing.t", "pg_temp.x"} {
+		mustExec(t, c, "CREATE TEMP TABLE IF NOT EXISTS x (a int)")
+		wantError(t, try(t, c, "CREATE TRIGGER x BEFORE INSERT ON "+table+" FOR EACH ROW EXECUTE FUNCTION public.fires()"), "FP009", "public.fires")
+		mustExec(t, c, "INSERT INTO "+table+" VALUES (1)")
+	}
+	if got := r.count("invoices.t"); got != "0" {
+		t.Error(got)
+	}
+}
