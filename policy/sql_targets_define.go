@@ -9,9 +9,10 @@ import (
 func (c *targeting) define(n *pg_query.Node) {
 	switch s := n.GetNode().(type) {
 	case *pg_query.Node_CreateStmt:
-		c.created(s.CreateStmt.ProtoReflect(), s.CreateStmt.GetRelation())
+		c.created(s.CreateStmt)
 	case *pg_query.Node_CreateForeignTableStmt:
-		c.created(s.CreateForeignTableStmt.ProtoReflect(), s.CreateForeignTableStmt.GetBaseStmt().GetRelation())
+		// What it stands for is elsewhere, and may be any table here too.
+		c.unknown("CREATE FOREIGN TABLE")
 	case *pg_query.Node_AlterTableStmt:
 		c.named(s.AlterTableStmt.ProtoReflect())
 		for _, cmd := range s.AlterTableStmt.GetCmds() {
@@ -76,13 +77,17 @@ func (c *targeting) define(n *pg_query.Node) {
 
 // created notes the relations of CREATE TABLE: itself, the ones that it inherits from or is
 // a part of, and those that its foreign keys refer to.
-func (c *targeting) created(m protoreflect.Message, r *pg_query.RangeVar) {
-	if r.GetRelpersistence() == "t" {
-		// Its own is nobody's; a foreign key of a temporary table is to one.
-		c.calls(m)
+func (c *targeting) created(s *pg_query.CreateStmt) {
+	if s.GetRelation().GetRelpersistence() == "t" {
+		// Its own is nobody's; a foreign key of a temporary table is to one. But what it
+		// inherits from shows its rows.
+		for _, parent := range s.GetInhRelations() {
+			c.write(parent.GetRangeVar())
+		}
+		c.calls(s.ProtoReflect())
 		return
 	}
-	c.named(m)
+	c.named(s.ProtoReflect())
 }
 
 // named notes that all relations that a definition names are written, but for those that
