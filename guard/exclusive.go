@@ -52,7 +52,7 @@ func NewExclusive(b election.Backend, shared bool, c GateConfig) (*Exclusive, er
 	if err != nil {
 		return nil, err
 	}
-	g.suffix = suffix
+	g.suffix, g.exclusive = suffix, true
 	// A client that comes again at once finds its own session's last moments.
 	g.patience = g.c.ValidateEvery
 	return &Exclusive{gate: g, shared: shared, holds: make(map[holder]*hold)}, nil

@@ -39,6 +39,8 @@ type Gate struct {
 	epoch   time.Time // the zero of the gate's monotonic times
 	closing chan struct{}
 	suffix  string // makes the lease's election
+	// exclusive says that it is an Exclusive's, and partition a client's name or empty.
+	exclusive bool
 	// patience is how long a bind waits for a binding of its own token to end before it is
 	// refused.
 	patience time.Duration
@@ -225,8 +227,7 @@ func (g *Gate) bind(ctx context.Context, partition string, p *Permit) (*Binding,
 		b.Release() // no consumer was ever told to trust it
 		return nil, b.ended()
 	}
-	g.c.Log.Info("partition bound", "gate", g.c.Name, "partition", partition, "election", b.term.Election,
-		"number", b.term.Number, "owner", b.term.Owner)
+	g.c.Log.Info(b.what()+" begins", b.where("election", b.term.Election, "number", b.term.Number, "owner", b.term.Owner)...)
 	return b, nil
 }
 

@@ -112,6 +112,11 @@ func (b *Binding) Release() {
 	}
 }
 
+// Abandon ends the binding of a consumer that is gone and has not said that it stopped: the
+// partition is free when the binding's last deadline is over, or at Release. Calling it
+// again does nothing.
+func (b *Binding) Abandon() { b.end(b.lost("its consumer is gone", nil)) }
+
 // Free is closed when the gate has let go of the partition: after Release as soon as the
 // backend was told, otherwise when the binding's last deadline is over.
 func (b *Binding) Free() <-chan struct{} { return b.free }
@@ -130,8 +135,7 @@ func (b *Binding) end(r *Refusal) {
 	close(b.done)
 	b.cancel()
 	if bound {
-		b.g.c.Log.Info("partition's binding ended", "gate", b.g.c.Name, "partition", b.partition,
-			"election", b.term.Election, "number", b.term.Number, "reason", r.Error())
+		b.g.c.Log.Info(b.what()+" ended", b.where("election", b.term.Election, "number", b.term.Number, "reason", r.Error())...)
 	}
 }
 
@@ -232,6 +236,24 @@ func (b *Binding) bound() Bound {
 		Partition: b.partition, Election: b.term.Election, Owner: b.term.Owner, Number: b.term.Number,
 		Since: b.since, TrustedUntil: b.trust(), Ended: b.refusal != nil,
 	}
+}
+
+// what and where say in the log what is bound: an Exclusive's is of no partition.
+func (b *Binding) what() string {
+	if b.g.exclusive {
+		return "exclusive binding"
+	}
+	return "partition's binding"
+}
+
+func (b *Binding) where(more ...any) []any {
+	switch {
+	case !b.g.exclusive:
+		return append([]any{"gate", b.g.c.Name, "partition", b.partition}, more...)
+	case b.partition != "":
+		return append([]any{"client", b.partition}, more...)
+	}
+	return more
 }
 
 // refuse makes a refusal with what the binding knows.

@@ -178,8 +178,8 @@ func (b *Binding) resign() {
 	ctx, cancel := context.WithTimeout(context.Background(), b.g.c.Timeout)
 	defer cancel()
 	if _, err := b.g.backend.Resign(ctx, b.lease, b.token, election.ResignOptions{}); err != nil {
-		b.g.c.Log.Warn("the gate's lease was not given back, and has to run out", "gate", b.g.c.Name,
-			"partition", b.partition, "election", b.term.Election, "error", err.Error())
+		b.g.c.Log.Warn("the gate's lease was not given back, and has to run out",
+			b.where("election", b.term.Election, "error", err.Error())...)
 	}
 }
 

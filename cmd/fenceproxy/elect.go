@@ -50,13 +50,16 @@ func (p *proxy) leadership() protocols.Leadership {
 	return p.lead
 }
 
-// around campaigns while serve serves. It releases what it leads when serve has returned: the
-// sessions that are bound to it have drained by then, and until then the leases are renewed.
-func (c *campaigns) around(ctx context.Context, adm *adminListener, serve func(context.Context) error) error {
+// around campaigns while serve serves. It releases what it leads when serve says that it has
+// drained, and with it the sessions that are bound: until then the leases are renewed.
+func (c *campaigns) around(ctx context.Context, adm *adminListener, cfg *config.Config, serve func(ctx context.Context, drained func()) error) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	if adm != nil {
-		sidecar.Health(adm, c.all, func() bool { return ctx.Err() != nil })
+		sidecar.Health(adm, c.all, sidecar.Answers(func(ctx context.Context) error {
+			_, err := askElections(ctx, cfg, c.backend)
+			return err
+		}), func() bool { return ctx.Err() != nil })
 	}
 	campaigning, resign := context.WithCancel(context.WithoutCancel(ctx))
 	defer resign()
@@ -68,7 +71,7 @@ func (c *campaigns) around(ctx context.Context, adm *adminListener, serve func(c
 			end() // one that gave up ends the process: its listeners would never lead again
 		})
 	}
-	served := serve(ctx)
+	served := serve(ctx, resign)
 	resign()
 	wg.Wait()
 	return errors.Join(append(errs, served)...)

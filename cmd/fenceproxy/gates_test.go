@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -34,7 +35,7 @@ func TestServeGates(t *testing.T) {
 	ctx := testenv.Context(t)
 	server, name := testenv.SharedRedis(t).Addr, testenv.Name(t, "gate")
 	addr, adminAddr := freeAddr(t), freeAddr(t)
-	serve(t, configFile(t, gatesConfig, server, adminAddr, addr, name), addr, "listener=admin")
+	proxy := serve(t, configFile(t, gatesConfig, server, adminAddr, addr, name), addr, "listener=admin")
 	b, err := open.Backend(ctx, "redis://"+server, open.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -122,6 +123,31 @@ func TestServeGates(t *testing.T) {
 		_, err = ask(two, "FENCE GATE BIND orders 7 "+second.Token.Reveal()+" WAIT 100")
 		return err == nil
 	})
+	// After RESET the next one waits.
+	if err := two.Do(ctx, "RESET").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = ask(two, "FENCE GATE BIND orders 7 "+second.Token.Reveal()); err != nil {
+		t.Fatal(err)
+	}
+	// A stream does not hold the end up.
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+adminAddr+"/v1/elections/"+name+"-7/stream", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	began := time.Now()
+	_ = proxy.Process.Signal(syscall.SIGTERM)
+	if code := proxy.ended(t); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it ended after %v", took)
+	}
 }
 
 // post is the status and the body of an answer.
@@ -160,7 +186,7 @@ func TestServeBoundSessionsAlone(t *testing.T) {
 	ctx := testenv.Context(t)
 	server, db, name := testenv.SharedRedis(t).Addr, install(t), testenv.Name(t, "bound")
 	pgAddr, addr := freeAddr(t), freeAddr(t)
-	serve(t, configFile(t, boundConfig, server, pgAddr, db.Addr, db.DSN("fenceproxy", "postgres"), addr, name), addr)
+	proxy := serve(t, configFile(t, boundConfig, server, pgAddr, db.Addr, db.DSN("fenceproxy", "postgres"), addr, name), addr)
 	b, err := open.Backend(ctx, "redis://"+server, open.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -197,5 +223,8 @@ func TestServeBoundSessionsAlone(t *testing.T) {
 	defer r.Close()
 	if err := r.Get(ctx, name).Err(); err == nil || !strings.HasPrefix(err.Error(), "FENCED this listener serves bound sessions alone") {
 		t.Fatal(err)
+	}
+	if log := proxy.log.String(); strings.Contains(log, "partition") || !strings.Contains(log, "exclusive binding begins") {
+		t.Error(log)
 	}
 }

@@ -74,7 +74,11 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 		proxies = append(proxies, p)
 	}
 	log.Info("fenceproxy is serving", "version", versionText(), "elections", cfg.Elections.Backend, "listeners", len(proxies))
-	return own.around(ctx, adm, func(ctx context.Context) error { return serveAll(ctx, cfg, backend, proxies, adm, log) })
+	err = own.around(ctx, adm, cfg, func(ctx context.Context, drained func()) error {
+		return serveAll(ctx, cfg, backend, proxies, adm, drained, log)
+	})
+	log.Info("fenceproxy has ended")
+	return err
 }
 
 // startTimeout bounds each question that serve asks at its start.
@@ -90,11 +94,14 @@ func warnOfElections(ctx context.Context, cfg *config.Config, b election.Backend
 	}
 }
 
-// serveAll runs the proxies until ctx is done or one of them fails.
-func serveAll(ctx context.Context, cfg *config.Config, b election.Backend, proxies []*proxy, adm *adminListener, log *slog.Logger) error {
+// serveAll runs the proxies until ctx is done or one of them fails. It calls drained when their
+// sessions have ended; until then the admin listener answers.
+func serveAll(ctx context.Context, cfg *config.Config, b election.Backend, proxies []*proxy, adm *adminListener, drained func(), log *slog.Logger) error {
+	administered, closeAdmin := context.WithCancel(context.WithoutCancel(ctx))
+	defer closeAdmin()
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	var wg sync.WaitGroup
+	var wg, admin sync.WaitGroup
 	errs := make([]error, len(proxies))
 	wg.Go(func() { warnOfElections(ctx, cfg, b, log) })
 	hangup := make(chan os.Signal, 1)
@@ -109,8 +116,8 @@ func serveAll(ctx context.Context, cfg *config.Config, b election.Backend, proxi
 		if adm.cert != nil {
 			certs = append(certs, adm.cert)
 		}
-		wg.Go(func() {
-			admErr = adm.serve(ctx)
+		admin.Go(func() {
+			admErr = adm.serve(administered)
 			end() // as with any listener
 		})
 	}
@@ -126,7 +133,9 @@ func serveAll(ctx context.Context, cfg *config.Config, b election.Backend, proxi
 	<-ctx.Done()
 	log.Info("fenceproxy is ending: no new connections, sessions drain")
 	wg.Wait()
-	log.Info("fenceproxy has ended")
+	drained()
+	closeAdmin()
+	admin.Wait()
 	return errors.Join(append(errs, admErr)...)
 }
 

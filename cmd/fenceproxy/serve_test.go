@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -203,11 +204,12 @@ func TestServePostgres(t *testing.T) {
 }
 
 // TestASecondSignalEndsAtOnce: a session that does not end holds the first one up, for
-// as long as drain allows; the second one waits for nothing.
+// as long as drain allows, and the admin listener answers meanwhile; the second one waits for
+// nothing.
 func TestASecondSignalEndsAtOnce(t *testing.T) {
 	p := install(t)
-	addr, control := freeAddr(t), p.DSN("fenceproxy", "postgres")
-	file := configFile(t, postgresConfig+"drain: 1h\n", control, addr, p.Addr, control, testenv.Name(t, "serve"))
+	addr, adm, control := freeAddr(t), freeAddr(t), p.DSN("fenceproxy", "postgres")
+	file := configFile(t, postgresConfig+"drain: 1h\nadmin: {listen: %s}\n", control, addr, p.Addr, control, testenv.Name(t, "serve"), adm)
 	proxy := serve(t, file, addr)
 	conn, err := pgx.Connect(t.Context(), strings.Replace(p.DSN("app", "postgres"), p.Addr, addr, 1))
 	if err != nil {
@@ -239,6 +241,11 @@ func TestASecondSignalEndsAtOnce(t *testing.T) {
 		t.Fatalf("the first signal did not wait for the session: %v", proxy.ProcessState)
 	case <-time.After(300 * time.Millisecond):
 	}
+	for path, want := range map[string]int{"/health": 200, "/liveness": 200, "/readiness": 503, "/leader": 503, "/v1/elections/x": 200} {
+		if got := statusOf(t, "http://"+adm+path); got != want {
+			t.Errorf("%s: %d while sessions drain", path, got)
+		}
+	}
 	_ = proxy.Process.Signal(syscall.SIGINT)
 	if code := proxy.ended(t); code != -1 {
 		t.Errorf("exit code %d", code)
@@ -246,6 +253,22 @@ func TestASecondSignalEndsAtOnce(t *testing.T) {
 	if err := <-slept; err == nil {
 		t.Error("the session's statement succeeded")
 	}
+}
+
+// statusOf is the status of an answer.
+func statusOf(t *testing.T, url string) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close = true
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	return res.StatusCode
 }
 
 func TestServeWithAConfigurationThatIsWrong(t *testing.T) {
@@ -276,11 +299,17 @@ func TestServeWithAConfigurationThatIsWrong(t *testing.T) {
 // starting; it says what is wrong, and refuses.
 func TestServeBeforeTheServersAreThere(t *testing.T) {
 	addr := freeAddr(t)
-	file := configFile(t, postgresConfig, "redis://:hunter2@127.0.0.1:1", addr, "127.0.0.1:1", "postgres://fenceproxy:hunter2@127.0.0.1:1/postgres", "x")
+	adm := freeAddr(t)
+	file := configFile(t, postgresConfig+"admin: {listen: %s}\n", "redis://:hunter2@127.0.0.1:1", addr, "127.0.0.1:1", "postgres://fenceproxy:hunter2@127.0.0.1:1/postgres", "x", adm)
 	proxy := serve(t, file, addr, "the election backend does not answer", "the upstream does not answer", "the control connection does not work")
 	var refused *pgconn.PgError
 	if _, err := pgx.Connect(t.Context(), "postgres://app@"+addr+"/postgres?sslmode=disable"); !errors.As(err, &refused) || refused.Code != "08006" {
 		t.Errorf("got %v", err)
+	}
+	for path, want := range map[string]int{"/health": 503, "/readiness": 503, "/liveness": 200} {
+		if got := statusOf(t, "http://"+adm+path); got != want {
+			t.Errorf("%s: %d without an election backend", path, got)
+		}
 	}
 	_ = proxy.Process.Signal(syscall.SIGTERM)
 	if code := proxy.ended(t); code != exitOK {

@@ -203,11 +203,13 @@ func TestBodies(t *testing.T) {
 	serve(t, Config{}, l)
 	c := client(t, &http.Transport{})
 	for body, want := range map[string]string{
-		"":                  "200 ",
-		`{"a": 1}`:          "200 ",
-		`{"a": 1} {}`:       "400 bad-json",
-		`{"token": "secret`: "400 bad-json",
-		`[1]`:               "400 bad-json",
+		"":                        "200 ",
+		`{"a": 1}`:                "200 ",
+		`{"a": 1} {}`:             "400 bad-json",
+		`{"token": "secret`:       "400 bad-json",
+		`{"a": 1, "b": {"a": 2}}`: "200 ",
+		`{"a": 1, "A": 2}`:        "400 bad-json",
+		`[1]`:                     "400 bad-json",
 		"\"" + strings.Repeat("x", MaxBody) + "\"": "413 too-large",
 	} {
 		status, code := ask(t, c, "POST", "http://"+l.Addr().String()+"/api/1", body)

@@ -7,6 +7,9 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"reflect"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -89,7 +92,51 @@ func readJSON(w http.ResponseWriter, r *http.Request, v any) *Error {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return &Error{Code: "bad-json", Message: "the body holds more than one JSON value"}
 	}
+	if twice(body) {
+		return &Error{Code: "bad-json", Message: "the body has a field twice"}
+	}
 	return nil
+}
+
+// twice reports whether an object, which is well-formed, has a field twice. Names are compared
+// as they are matched with fields.
+func twice(body []byte) bool {
+	d := json.NewDecoder(bytes.NewReader(body))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return false
+	}
+	var names []string
+	for d.More() {
+		t, err := d.Token()
+		name, ok := t.(string)
+		if err != nil || !ok {
+			return false
+		}
+		if slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) }) {
+			return true
+		}
+		names = append(names, name)
+		var value json.RawMessage
+		if d.Decode(&value) != nil {
+			return false
+		}
+	}
+	return false
+}
+
+// kindOf is a type in words.
+func kindOf(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a text"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int64:
+		return "a whole number"
+	case reflect.Pointer:
+		return kindOf(t.Elem())
+	}
+	return "of another type"
 }
 
 // badJSON says what is wrong without a value of the body: it may hold a token.
@@ -99,7 +146,7 @@ func badJSON(err error) *Error {
 	var syntax *json.SyntaxError
 	switch {
 	case errors.As(err, &typ) && typ.Field != "":
-		e.Message = "the field " + typ.Field + " has the wrong type: it must be a " + typ.Type.String()
+		e.Message = "the field " + typ.Field + " must be " + kindOf(typ.Type)
 	case errors.As(err, &syntax):
 		e.Message = "the body is not JSON"
 	default:

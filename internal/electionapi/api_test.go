@@ -374,6 +374,15 @@ func TestArguments(t *testing.T) {
 			t.Errorf("%q: %v %v", line, a, p)
 		}
 	}
+	for line, want := range map[string]string{
+		"renew a": "ELECTION RENEW <election> <token>", "acquire a ttl 1s": "TTL must be a whole number, of milliseconds (100 to 86400000)",
+		"acquire a ttl 1 TTL 1": "TTL is given twice", "acquire a ttl": "TTL has no value", "acquire a " + own + " 1": "MINFENCING, OWNER, TOKEN, TTL",
+		"acquire a minfencing x": "MINFENCING must be", "watch a timeout x": "TIMEOUT must be", "nothing a": "no such subcommand",
+	} {
+		if _, p := talk.answer(t.Context(), bytes.Fields([]byte(line)), new(resp.Reply)); p == nil || !strings.Contains(p.Message, want) || strings.Contains(p.text(), own) {
+			t.Errorf("%q: %v", line, p)
+		}
+	}
 	if a, p := s.status(t.Context(), "a"); p != nil || a[1].value != "vacant" {
 		t.Errorf("%v %v", a, p)
 	}
@@ -383,8 +392,10 @@ func TestArguments(t *testing.T) {
 			t.Errorf("%s: %s", q, code)
 		}
 	}
-	if _, code := h.get(t, "/v1/elections/a/stream?number=1"); code != InvalidArgument {
-		t.Error(code)
+	for _, path := range []string{"/v1/elections/a/stream?number=1", "/v1/elections/a?wait=1"} {
+		if _, code := h.get(t, path); code != InvalidArgument {
+			t.Errorf("%s: %s", path, code)
+		}
 	}
 }
 

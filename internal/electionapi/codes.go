@@ -51,7 +51,7 @@ var Meanings = []Meaning{
 	{InvalidOwner, http.StatusBadRequest, "the owner must be 1 to 128 printable ASCII characters without spaces", ""},
 	{InvalidTTL, http.StatusBadRequest, "a time is out of range: a TTL is 100 to 86400000 milliseconds, a hold-off 0 to 86400000", ""},
 	{InvalidFencing, http.StatusBadRequest, "the floor of the fencing number must not be negative", ""},
-	{InvalidArgument, http.StatusBadRequest, "an argument is missing, unknown, given twice or no number", "The commands: ELECTION HELP. Over HTTP: /v1/openapi.json."},
+	{InvalidArgument, http.StatusBadRequest, "an argument is missing, unknown, given twice or no number", "GET /v1/openapi.json describes the API."},
 	{UnsupportedOption, http.StatusUnprocessableEntity, "the election backend cannot enforce an option, so nothing was done", "A hold-off needs redis, valkey or memory."},
 	{NumbersExhausted, http.StatusConflict, "the fencing numbers of this election cannot rise any further", "Use another election id."},
 	{Unavailable, http.StatusServiceUnavailable, "the election backend did not answer: nobody knows whether it was done", "Ask again with the same token."},
@@ -75,6 +75,14 @@ func problem(c Code) *Problem {
 		}
 	}
 	return &Problem{Meaning: Meaning{Code: c, Status: http.StatusInternalServerError, Message: "it failed"}}
+}
+
+// invalid is an argument that is not taken; the message names it, and holds nothing of the
+// caller's.
+func invalid(message string) *Problem {
+	p := problem(InvalidArgument)
+	p.Message = message
+	return p
 }
 
 // problem sorts an error of the backend's. Its text is for the log.

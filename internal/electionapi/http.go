@@ -44,6 +44,9 @@ func (s *Service) Routes() []Route {
 		on("POST /v1/elections/{election}/resign", s.httpResign),
 		on("POST /v1/elections/{election}/validate", s.httpValidate),
 		on("GET /v1/elections/{election}", func(_ http.ResponseWriter, r *http.Request, id string) (answer, *Problem) {
+			if r.URL.RawQuery != "" {
+				return nil, noParameters()
+			}
 			return s.status(r.Context(), id)
 		}),
 		on("GET /v1/elections/{election}/watch", s.httpWatch),
@@ -101,40 +104,44 @@ func (s *Service) httpValidate(w http.ResponseWriter, r *http.Request, id string
 func (s *Service) httpWatch(_ http.ResponseWriter, r *http.Request, id string) (answer, *Problem) {
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, problem(InvalidArgument)
+		return nil, invalid("the query of the URL is malformed")
 	}
 	var number *int64
 	wait := DefaultWatch
 	for name, values := range q {
 		n, err := strconv.ParseInt(values[0], 10, 64)
 		switch {
-		case err != nil || n < 0 || len(values) > 1:
-			return nil, problem(InvalidArgument)
+		case name != "number" && name != "timeout_ms":
+			return nil, invalid("a parameter is unknown: there are number and timeout_ms")
+		case len(values) > 1:
+			return nil, invalid("the parameter " + name + " is given twice")
+		case err != nil || n < 0:
+			return nil, invalid("the parameter " + name + " must be a whole number, and not negative")
 		case name == "number":
 			number = &n
-		case name == "timeout_ms":
+		default:
 			var p *Problem
 			if wait, p = watchTime(n); p != nil {
 				return nil, p
 			}
-		default:
-			return nil, problem(InvalidArgument)
 		}
 	}
 	return s.watch(r.Context(), id, number, wait)
 }
 
+func noParameters() *Problem { return invalid("a parameter is unknown: there are none here") }
+
 // watchTime reads how long a watch may wait; what is longer than is taken is shortened.
 func watchTime(ms int64) (time.Duration, *Problem) {
 	if ms < 0 {
-		return 0, problem(InvalidArgument)
+		return 0, invalid("the time-out of a watch must not be negative")
 	}
 	return time.Duration(min(ms, MaxWatch.Milliseconds())) * time.Millisecond, nil
 }
 
 func (s *Service) httpStream(w http.ResponseWriter, r *http.Request, id string) (answer, *Problem) {
 	if r.URL.RawQuery != "" {
-		return nil, problem(InvalidArgument)
+		return nil, noParameters()
 	}
 	var st *admin.Stream
 	p := s.stream(r.Context(), id, beatEvery, func(a answer) error {

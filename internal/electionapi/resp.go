@@ -5,8 +5,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -78,6 +80,9 @@ func (c *conversation) Answer(ctx context.Context, args [][]byte, r *resp.Reply)
 	a, p := c.answer(ctx, args, r)
 	switch {
 	case p != nil:
+		if p.Code == InvalidArgument {
+			p.Hint = "Try ELECTION HELP."
+		}
 		r.Error(p.Code.Word(), p.text())
 	case a != nil:
 		a.write(r)
@@ -90,7 +95,7 @@ func (c *conversation) Answer(ctx context.Context, args [][]byte, r *resp.Reply)
 // answered anything but how to.
 func (c *conversation) answer(ctx context.Context, args [][]byte, r *resp.Reply) (answer, *Problem) {
 	if len(args) == 0 {
-		return nil, problem(InvalidArgument)
+		return nil, usage("")
 	}
 	sub, rest := strings.ToLower(string(args[0])), args[1:]
 	switch sub {
@@ -107,7 +112,7 @@ func (c *conversation) answer(ctx context.Context, args [][]byte, r *resp.Reply)
 		return nil, problem(Forbidden)
 	}
 	if len(rest) == 0 {
-		return nil, problem(InvalidArgument)
+		return nil, usage(sub)
 	}
 	id := string(rest[0])
 	if p := checkID(id); p != nil {
@@ -120,8 +125,8 @@ func (c *conversation) answer(ctx context.Context, args [][]byte, r *resp.Reply)
 	switch sub {
 	case "acquire":
 		var a acquisition
-		if !options(rest, map[string]any{"owner": &a.owner, "ttl": &a.ttl, "token": &a.token, "minfencing": &a.fencing}) {
-			return nil, problem(InvalidArgument)
+		if p := options(rest, map[string]any{"owner": &a.owner, "ttl": &a.ttl, "token": &a.token, "minfencing": &a.fencing}); p != nil {
+			return nil, p
 		}
 		return c.s.acquire(ctx, id, a, c.from)
 	case "status":
@@ -132,8 +137,11 @@ func (c *conversation) answer(ctx context.Context, args [][]byte, r *resp.Reply)
 		return c.watch(ctx, id, rest)
 	case "renew", "resign", "validate":
 		var holdOff int64
-		if len(rest) == 0 || sub != "resign" && len(rest) > 1 || !options(rest[1:], map[string]any{"holdoff": &holdOff}) {
+		if len(rest) == 0 || sub != "resign" && len(rest) > 1 {
 			break
+		}
+		if p := options(rest[1:], map[string]any{"holdoff": &holdOff}); p != nil {
+			return nil, p
 		}
 		token := string(rest[0])
 		switch sub {
@@ -144,7 +152,7 @@ func (c *conversation) answer(ctx context.Context, args [][]byte, r *resp.Reply)
 		}
 		return c.s.validate(ctx, id, token)
 	}
-	return nil, problem(InvalidArgument)
+	return nil, usage(sub)
 }
 
 func (c *conversation) watch(ctx context.Context, id string, rest [][]byte) (answer, *Problem) {
@@ -152,13 +160,13 @@ func (c *conversation) watch(ctx context.Context, id string, rest [][]byte) (ans
 	if len(rest)%2 == 1 {
 		n, err := strconv.ParseInt(string(rest[0]), 10, 64)
 		if err != nil || n < 0 {
-			return nil, problem(InvalidArgument)
+			return nil, invalid("the number of a term must be a whole number, and not negative (0: nobody's)")
 		}
 		number, rest = &n, rest[1:]
 	}
 	ms := DefaultWatch.Milliseconds()
-	if !options(rest, map[string]any{"timeout": &ms}) {
-		return nil, problem(InvalidArgument)
+	if p := options(rest, map[string]any{"timeout": &ms}); p != nil {
+		return nil, p
 	}
 	wait, p := watchTime(ms)
 	if p != nil {
@@ -170,7 +178,7 @@ func (c *conversation) watch(ctx context.Context, id string, rest [][]byte) (ans
 // authenticate takes ELECTION AUTH. What was allowed stays so.
 func (c *conversation) authenticate(args [][]byte, r *resp.Reply) *Problem {
 	if len(args) != 1 {
-		return problem(InvalidArgument)
+		return usage("auth")
 	}
 	sum := sha256.Sum256(args[0])
 	if !c.auth || subtle.ConstantTimeCompare(sum[:], c.digest[:]) != 1 {
@@ -183,53 +191,80 @@ func (c *conversation) authenticate(args [][]byte, r *resp.Reply) *Problem {
 	return nil
 }
 
-// options reads pairs of a word and its value, each once at most, into *string or *int64. It
-// reports whether they are right.
-func options(args [][]byte, to map[string]any) bool {
-	if len(args)%2 != 0 {
-		return false
-	}
+// options reads pairs of a word and its value, each once at most, into *string or *int64, and
+// says what is wrong with them. It repeats nothing of them: one may be a token.
+func options(args [][]byte, to map[string]any) *Problem {
+	known := strings.ToUpper(strings.Join(slices.Sorted(maps.Keys(to)), ", "))
+	given := make(map[string]bool)
 	for i := 0; i < len(args); i += 2 {
 		word := string(bytes.ToLower(args[i]))
-		switch v := to[word].(type) {
-		case *string:
-			if *v = string(args[i+1]); *v == "" {
-				return false // it would count as not given
-			}
-		case *int64:
-			n, err := strconv.ParseInt(string(args[i+1]), 10, 64)
-			if err != nil {
-				return false
-			}
-			*v = n
+		name := strings.ToUpper(word)
+		switch v, ok := to[word]; {
+		case !ok:
+			return invalid("an option is unknown; those of this command: " + known)
+		case i+1 == len(args):
+			return invalid(name + " has no value")
+		case given[word]:
+			return invalid(name + " is given twice")
 		default:
-			return false // not known, or given twice
+			given[word] = true
+			if p := option(name, string(args[i+1]), v); p != nil {
+				return p
+			}
 		}
-		delete(to, word)
 	}
-	return true
+	return nil
+}
+
+func option(name, value string, to any) *Problem {
+	switch v := to.(type) {
+	case *string:
+		if *v = value; value == "" {
+			return invalid(name + " is empty") // it would count as not given
+		}
+	case *int64:
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			return invalid(name + " must be a whole number" + unitOf[name])
+		}
+		*v = n
+	}
+	return nil
+}
+
+// unitOf is what an option's number counts.
+var unitOf = map[string]string{
+	"TTL": ", of milliseconds (100 to 86400000)", "HOLDOFF": ", of milliseconds (0 to 86400000)", "TIMEOUT": ", of milliseconds, and not negative",
+	"MINFENCING": ", and not negative",
+}
+
+// commands are the subcommands, in the order of help.
+var commands = []struct{ word, args, does string }{
+	{"ACQUIRE", "<election> [OWNER <name>] [TTL <ms>] [TOKEN <token>] [MINFENCING <number>]", "Ask for the leadership, once. TOKEN asks again after an answer that was lost."},
+	{"RENEW", "<election> <token>", "Keep the leadership for another lease."},
+	{"RESIGN", "<election> <token> [HOLDOFF <ms>]", "Give the leadership up."},
+	{"STATUS", "<election>", "Say who leads."},
+	{"VALIDATE", "<election> <token>", "Say whether a token is the live leader's."},
+	{"WATCH", "<election> [<number>] [TIMEOUT <ms>]", "Wait until another term than that number's leads (0: nobody's; none: the one now)."},
+	{"AUTH", "<token>", "Authenticate, where the client's address alone does not do."},
+	{"HELP", "", "Print this help."},
+}
+
+// usage is the problem of a command with too few or too many arguments.
+func usage(sub string) *Problem {
+	for _, c := range commands {
+		if strings.EqualFold(c.word, sub) {
+			return invalid("an argument is missing, or there are too many: ELECTION " + c.word + " " + c.args)
+		}
+	}
+	return invalid("there is no such subcommand")
 }
 
 func help(r *resp.Reply) {
-	lines := strings.Split(`ELECTION <subcommand> [<arg> ...]. Subcommands are:
-ACQUIRE <election> [OWNER <name>] [TTL <ms>] [TOKEN <token>] [MINFENCING <number>]
-    Ask for the leadership, once. TOKEN asks again after an answer that was lost.
-RENEW <election> <token>
-    Keep the leadership for another lease.
-RESIGN <election> <token> [HOLDOFF <ms>]
-    Give the leadership up.
-STATUS <election>
-    Say who leads.
-VALIDATE <election> <token>
-    Say whether a token is the live leader's.
-WATCH <election> [<number>] [TIMEOUT <ms>]
-    Wait until another term than that number's leads (0: nobody's; none: the one now).
-AUTH <token>
-    Authenticate, where the client's address alone does not do.
-HELP
-    Print this help.`, "\n")
-	r.Array(len(lines))
-	for _, l := range lines {
-		r.Text(l)
+	r.Array(1 + 2*len(commands))
+	r.Text("ELECTION <subcommand> [<arg> ...]. Subcommands are:")
+	for _, c := range commands {
+		r.Text(strings.TrimSpace(c.word + " " + c.args))
+		r.Text("    " + c.does)
 	}
 }

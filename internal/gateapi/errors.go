@@ -31,8 +31,31 @@ func Codes() map[string]int {
 	for _, c := range codes {
 		m[c.code] = c.status
 	}
+	m[invalidArgument] = http.StatusBadRequest
 	return m
 }
+
+// invalidArgument is the code of what is refused before a gate is asked.
+const invalidArgument = "invalid-argument"
+
+func invalid(message string) *admin.Error {
+	return &admin.Error{Code: invalidArgument, Message: message}
+}
+
+// hint says what a consumer is to do. The guard's own hints are for sessions that write.
+func hint(r *guard.Refusal) string {
+	switch r.Reason {
+	case guard.Stale:
+		return hintStop
+	case guard.LeaseVacant:
+		return hintStop + " If the lease is live, the gate asks another election backend than the one it was acquired on."
+	case guard.BackendUnknown:
+		return "Do not work on the partition; bind again when the proxy reaches the election backend."
+	}
+	return r.Hint()
+}
+
+const hintStop = "Stop working on the partition; acquire the election again, and bind with the new token."
 
 // errorOf is a refusal as an answer. What lies beneath it is for the log: it may name what
 // is not the caller's business.
@@ -41,7 +64,7 @@ func errorOf(err error) *admin.Error {
 	if !errors.As(err, &r) {
 		return &admin.Error{Status: http.StatusServiceUnavailable, Code: "unavailable", Message: "the gate is closing"}
 	}
-	e := &admin.Error{Status: http.StatusInternalServerError, Code: "internal", Message: r.Message(), Hint: r.Hint(), Fields: map[string]any{}}
+	e := &admin.Error{Status: http.StatusInternalServerError, Code: "internal", Message: r.Message(), Hint: hint(r), Fields: map[string]any{}}
 	if c, ok := codes[r.Reason]; ok {
 		e.Code, e.Status = c.code, c.status
 	}

@@ -39,6 +39,9 @@ const DefaultMaxStream = 10 * time.Minute
 // maxWait bounds how long a bind waits for an older consumer.
 const maxWait = time.Minute
 
+// waitBounds are the bounds of a wait in words.
+const waitBounds = "1 to 60000 milliseconds"
+
 // An API serves gates by their names. Close it.
 type API struct {
 	gates map[string]*guard.Gate
@@ -179,7 +182,11 @@ func (a *API) bind(w http.ResponseWriter, r *http.Request, g *guard.Gate) {
 	}
 	wait := 2 * g.Config().PermitFor
 	if in.WaitMS != nil {
-		wait = time.Duration(min(max(*in.WaitMS, 1), maxWait.Milliseconds())) * time.Millisecond
+		if *in.WaitMS < 1 || *in.WaitMS > maxWait.Milliseconds() {
+			admin.WriteError(w, invalid("wait_ms must be "+waitBounds))
+			return
+		}
+		wait = time.Duration(*in.WaitMS) * time.Millisecond
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), min(wait, maxWait))
 	defer cancel()

@@ -330,6 +330,9 @@ func TestRefusals(t *testing.T) {
 			{"POST", "/v1/gates/orders/partitions/7/bind", `{"token":"short"}`, 400, "invalid-token"},
 			{"POST", "/v1/gates/orders/partitions/7/bind", `{}`, 400, "invalid-token"},
 			{"POST", "/v1/gates/orders/partitions/7/bind", `{"tokn":"x"}`, 400, "bad-json"},
+			{"POST", "/v1/gates/orders/partitions/7/bind", `{"token":"` + tok + `","wait_ms":-1}`, 400, "invalid-argument"},
+			{"POST", "/v1/gates/orders/partitions/7/bind", `{"token":"` + tok + `","wait_ms":60001}`, 400, "invalid-argument"},
+			{"POST", "/v1/gates/orders/partitions/7/bind", `{"token":"` + tok + `","wait_ms":60000}`, 409, "vacant"},
 			{"POST", "/v1/gates/orders/partitions/7/bind", `{"token":"` + tok + `"}`, 409, "vacant"},
 			{"POST", "/v1/gates/orders/partitions/a%2Fb/bind", `{"token":"` + tok + `"}`, 400, "invalid-partition"},
 			{"POST", "/v1/gates/orders/partitions/a%0Ab/bind", `{"token":"` + tok + `"}`, 400, "invalid-partition"},
@@ -338,7 +341,8 @@ func TestRefusals(t *testing.T) {
 			{"DELETE", "/v1/gates/orders/bindings/x", ``, 404, "unknown-binding"},
 		} {
 			a := r.ask(c.method, c.path, c.body, c.status)
-			if a.Error.Code != c.code || strings.Contains(a.Error.Message, tok) {
+			if a.Error.Code != c.code || strings.Contains(a.Error.Message, tok) || strings.Contains(a.Error.Hint, "writ") ||
+				c.code == "vacant" && !strings.HasPrefix(a.Error.Hint, "Stop working on the partition") {
 				t.Errorf("%s %s: %+v", c.method, c.path, a.Error)
 			}
 		}

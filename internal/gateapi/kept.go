@@ -45,9 +45,11 @@ func (k *kept) listen(n int) {
 	k.wake()
 }
 
-// abandon says that the consumer is gone for good: it is waited for no longer than it may
-// trust what it was told.
+// abandon says that the consumer is gone for good: the binding ends, so that the next one
+// waits for the partition and is not refused, and it is free when what the consumer was told
+// is over.
 func (k *kept) abandon() {
+	k.b.Abandon()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.listeners, k.grace, k.heard = 0, 0, time.Time{}

@@ -67,9 +67,8 @@ func (c *conversation) Answer(ctx context.Context, args [][]byte, r *resp.Reply)
 }
 
 func (c *conversation) answer(ctx context.Context, came time.Time, args []string, r *resp.Reply) *admin.Error {
-	usage := &admin.Error{Code: "invalid-argument", Message: "an argument is missing, unknown or no number", Hint: "Try FENCE GATE HELP."}
 	if len(args) == 0 {
-		return usage
+		return usage("")
 	}
 	sub, args := strings.ToLower(args[0]), args[1:]
 	switch {
@@ -80,7 +79,7 @@ func (c *conversation) answer(ctx context.Context, came time.Time, args []string
 		c.list(r, came)
 		return nil
 	case len(args) < 2:
-		return usage
+		return usage(sub)
 	}
 	at := place{args[0], args[1]}
 	g := c.gates[at.gate]
@@ -91,41 +90,61 @@ func (c *conversation) answer(ctx context.Context, came time.Time, args []string
 	switch sub {
 	case "bind":
 		if len(args) == 0 {
-			return usage
+			return usage(sub)
 		}
-		wait, ok := milliseconds(args[1:], "wait", 2*g.Config().PermitFor)
-		if !ok {
-			return usage
+		wait, e := milliseconds(sub, args[1:], "WAIT", 2*g.Config().PermitFor)
+		if e != nil {
+			return e
 		}
 		return c.bind(ctx, came, g, at, args[0], wait, r)
 	case "keep":
-		wait, ok := milliseconds(args, "timeout", 0)
-		if !ok {
-			return usage
+		wait, e := milliseconds(sub, args, "TIMEOUT", 0)
+		if e != nil {
+			return e
 		}
 		return c.keep(ctx, came, at, wait, r)
 	case "release":
 		if len(args) > 0 {
-			return usage
+			return usage(sub)
 		}
 		return c.release(ctx, at, r)
 	}
-	return usage
+	return usage(sub)
 }
 
+// takes are the subcommands with their arguments.
+var takes = map[string]string{
+	"bind": "BIND <gate> <partition> <token> [WAIT <ms>]", "keep": "KEEP <gate> <partition> [TIMEOUT <ms>]",
+	"release": "RELEASE <gate> <partition>", "list": "LIST", "help": "HELP",
+}
+
+// usage is the refusal of a subcommand with too few or too many arguments.
+func usage(sub string) *admin.Error {
+	e := invalid("there is no such subcommand")
+	if t := takes[sub]; t != "" {
+		e = invalid("an argument is missing, or unknown: FENCE GATE " + t)
+	}
+	e.Hint = tryHelp
+	return e
+}
+
+const tryHelp = "Try FENCE GATE HELP."
+
 // milliseconds reads a word and the time that follows it.
-func milliseconds(args []string, word string, otherwise time.Duration) (time.Duration, bool) {
+func milliseconds(sub string, args []string, word string, otherwise time.Duration) (time.Duration, *admin.Error) {
 	switch {
 	case len(args) == 0:
-		return otherwise, true
+		return otherwise, nil
 	case len(args) != 2 || !strings.EqualFold(args[0], word):
-		return 0, false
+		return 0, usage(sub)
 	}
 	n, err := strconv.ParseInt(args[1], 10, 64)
 	if err != nil || n < 1 || n > maxWait.Milliseconds() {
-		return 0, false
+		e := invalid(word + " must be " + waitBounds)
+		e.Hint = tryHelp
+		return 0, e
 	}
-	return time.Duration(n) * time.Millisecond, true
+	return time.Duration(n) * time.Millisecond, nil
 }
 
 func (c *conversation) bind(ctx context.Context, came time.Time, g *guard.Gate, at place, token string, wait time.Duration, r *resp.Reply) *admin.Error {

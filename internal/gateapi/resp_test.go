@@ -78,11 +78,68 @@ func TestAConnectionThatEnds(t *testing.T) {
 		told := c.mine[place{"orders", "7"}].told
 		gone := time.Now()
 		c.End()
+		if l := g.List(); len(l) != 1 || !l[0].Ended {
+			t.Errorf("%+v", l)
+		}
 		for len(g.List()) > 0 {
 			time.Sleep(10 * time.Millisecond)
 		}
 		if now := time.Now(); now.Before(told) || now.Sub(gone) > guard.DefaultPermitFor+time.Second {
 			t.Errorf("free %v after the end, %v after what was told", now.Sub(gone), now.Sub(told))
+		}
+	})
+}
+
+// A consumer that connects again waits for what it was told on its earlier connection, at
+// whichever gate, and is not refused.
+func TestAConsumerThatConnectsAgain(t *testing.T) {
+	talkTo(t, func(t *testing.T, b *memory.Backend, g *guard.Gate, begin func() *conversation) {
+		held, err := b.Acquire(t.Context(), "orders-7", election.AcquireOptions{TTL: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := guard.NewGate(b, guard.GateConfig{Name: "orders", Election: "orders-{partition}"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		there := New([]*guard.Gate{other}, Config{})
+		elsewhere := there.RESP([]string{"orders"}).Begin(&net.UnixAddr{}).(*conversation)
+		bind := "BIND orders 7 " + held.Token.Reveal()
+		var told time.Time
+		for i, c := range []*conversation{begin(), begin(), elsewhere} {
+			if code := say(t, c, bind); code != "" {
+				t.Fatalf("%d: %s", i, code)
+			}
+			if time.Now().Before(told) {
+				t.Errorf("%d: bound %v before what was told is over", i, time.Until(told))
+			}
+			time.Sleep(time.Minute + 300*time.Millisecond)
+			if code := say(t, begin(), bind+" WAIT 100"); code != "occupied" {
+				t.Errorf("%d, while it lives: %q", i, code)
+			}
+			if code := say(t, c, "KEEP orders 7 TIMEOUT 1"); code != "" {
+				t.Fatal(code)
+			}
+			told = c.mine[place{"orders", "7"}].told
+			c.End()
+		}
+		there.Close()
+		other.Close()
+	})
+}
+
+// A refusal names the argument and its bounds.
+func TestArgumentsAreNamed(t *testing.T) {
+	talkTo(t, func(t *testing.T, _ *memory.Backend, _ *guard.Gate, begin func() *conversation) {
+		c := begin()
+		for line, want := range map[string]string{
+			"bind orders 7":           "FENCE GATE BIND <gate> <partition> <token> [WAIT <ms>]",
+			"bind orders 7 x wait -1": "WAIT must be 1 to 60000 milliseconds",
+			"keep orders 7 timeout x": "TIMEOUT must be 1 to 60000 milliseconds",
+		} {
+			if e := c.answer(t.Context(), time.Now(), strings.Fields(line), new(resp.Reply)); e == nil || !strings.Contains(e.Message, want) {
+				t.Errorf("%q: %+v", line, e)
+			}
 		}
 	})
 }

@@ -86,6 +86,8 @@ func (c *Campaign) Run(ctx context.Context) error {
 	return nil
 }
 
+var errReleased = errors.New("the process ends, and releases its leadership")
+
 // lead is the elector's callback.
 func (c *Campaign) lead(ctx context.Context) {
 	term, _ := election.TermFrom(ctx)
@@ -97,8 +99,12 @@ func (c *Campaign) lead(ctx context.Context) {
 	}
 	all.Wait()
 	<-ctx.Done()
+	why := context.Cause(ctx)
+	if errors.Is(why, context.Canceled) {
+		why = errReleased // as nobody but Run's caller cancels
+	}
 	c.c.Log.Info("this process leads no more", "election", term.Election, "number", term.Number,
-		"after", time.Since(began).Round(time.Millisecond), "reason", context.Cause(ctx))
+		"after", time.Since(began).Round(time.Millisecond), "reason", why)
 }
 
 // A Status is what a campaign knows of its election.

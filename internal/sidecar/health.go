@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -15,9 +16,10 @@ type mux interface {
 }
 
 // Health registers the health answers of a process with these campaigns, which may be none. Load
-// balancers ask them as they ask Patroni's; docs/sidecar.md says what each means. ending
-// reports whether the process takes no new sessions.
-func Health(to mux, campaigns []*Campaign, ending func() bool) {
+// balancers ask them as they ask Patroni's; docs/sidecar.md says what each means. Campaigns know
+// whether the election backend answers; where there is none, answers reports it. ending reports
+// whether the process takes no new sessions.
+func Health(to mux, campaigns []*Campaign, answers func(context.Context) bool, ending func() bool) {
 	for path, ok := range map[string]func(Status) bool{
 		"/leader":     func(s Status) bool { return s.Leads },
 		"/primary":    func(s Status) bool { return s.Leads },
@@ -35,21 +37,32 @@ func Health(to mux, campaigns []*Campaign, ending func() bool) {
 			answer(w, ok(s) && !ending(), describe(c, s, ending()))
 		})
 	}
-	for path, ok := range map[string]func(healthy bool) bool{
-		"/health":    func(healthy bool) bool { return healthy },
-		"/readiness": func(healthy bool) bool { return healthy && !ending() },
-		"/liveness":  func(bool) bool { return true }, // it answers
-	} {
-		both(to, path, func(w http.ResponseWriter, _ *http.Request) {
-			healthy, all := true, []state{}
-			for _, c := range campaigns {
-				s := c.Status()
-				healthy = healthy && (s.Healthy || s.Leads)
-				all = append(all, describe(c, s, ending()))
-			}
-			answer(w, ok(healthy), process{State: word(ending()), Elections: all})
-		})
+	whole := func(r *http.Request, asks bool) (process, bool) {
+		healthy, all := true, []state{}
+		for _, c := range campaigns {
+			s := c.Status()
+			healthy = healthy && (s.Healthy || s.Leads)
+			all = append(all, describe(c, s, ending()))
+		}
+		if asks && len(campaigns) == 0 {
+			healthy = answers(r.Context())
+		}
+		return process{State: word(ending()), Elections: all}, healthy
 	}
+	both(to, "/health", func(w http.ResponseWriter, r *http.Request) {
+		p, healthy := whole(r, true)
+		p.Healthy = &healthy
+		answer(w, healthy, p)
+	})
+	both(to, "/readiness", func(w http.ResponseWriter, r *http.Request) {
+		p, healthy := whole(r, true)
+		p.Healthy = &healthy
+		answer(w, healthy && !ending(), p)
+	})
+	both(to, "/liveness", func(w http.ResponseWriter, r *http.Request) {
+		p, _ := whole(r, false) // it answers, and asks nobody
+		answer(w, true, p)
+	})
 }
 
 // both registers GET, which HEAD is part of, and OPTIONS, which is HEAD.
@@ -107,7 +120,9 @@ type state struct {
 }
 
 type process struct {
-	State     string  `json:"state"`
+	State string `json:"state"`
+	// Healthy says that the election backend answers; nil where that is not the question.
+	Healthy   *bool   `json:"healthy,omitempty"`
 	Elections []state `json:"elections"`
 }
 

@@ -156,7 +156,7 @@ func TestTakeover(t *testing.T) {
 		if a.offers() {
 			t.Error("the one that ended offers")
 		}
-		if log := s.log.String(); strings.Contains(log, cred.Token.Reveal()) || !strings.Contains(log, "this process leads") {
+		if log := s.log.String(); strings.Contains(log, cred.Token.Reveal()) || !strings.Contains(log, "this process leads") || !strings.Contains(log, "releases its leadership") || strings.Contains(log, "context canceled") {
 			t.Error(log)
 		}
 	})
@@ -295,10 +295,10 @@ func TestHealth(t *testing.T) {
 		synctest.Wait()
 		b := s.start("host-b", s.backend)
 		synctest.Wait()
-		ending := false
+		ending, answers := false, true
 		at := func(campaigns ...*Campaign) func(method, path string) (int, string) {
 			p := paths{http.NewServeMux()}
-			Health(p, campaigns, func() bool { return ending })
+			Health(p, campaigns, func(context.Context) bool { return answers }, func() bool { return ending })
 			return func(method, path string) (int, string) {
 				w := httptest.NewRecorder()
 				p.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, path, nil))
@@ -319,6 +319,9 @@ func TestHealth(t *testing.T) {
 		check("the leader", at(a.Campaign), 200, 200, 200, 503, 200, 200, 200, 200)
 		check("a follower", at(b.Campaign), 503, 503, 503, 200, 200, 200, 200, 200)
 		check("of no election", at(), 503, 503, 503, 503, 503, 200, 200, 200)
+		answers = false
+		check("of no election, without a backend", at(), 503, 503, 503, 503, 503, 503, 503, 200)
+		check("a leader, whose elector knows", at(a.Campaign), 200, 200, 200, 503, 200, 200, 200, 200)
 		check("of several", at(a.Campaign, b.Campaign), 400, 400, 400, 400, 400, 200, 200, 200)
 
 		ask := at(b.Campaign)
@@ -347,5 +350,51 @@ func TestHealth(t *testing.T) {
 		if bytes.Contains([]byte(s.log.String()), []byte("level=ERROR")) {
 			t.Error(s.log)
 		}
+	})
+}
+
+// However many ask, the backend is asked once a second, one question at a time, and each has
+// its answer in time.
+func TestAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked, silent := 0, false // read and written in turn
+		answers := Answers(func(ctx context.Context) error {
+			asked++
+			if silent {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		})
+		all := func(want bool) {
+			t.Helper()
+			var wg sync.WaitGroup
+			for range 10 {
+				wg.Go(func() {
+					if got := answers(t.Context()); got != want {
+						t.Errorf("got %v", got)
+					}
+				})
+			}
+			wg.Wait()
+		}
+		all(true)
+		silent = true
+		all(true)
+		if asked != 1 {
+			t.Errorf("asked %d times", asked)
+		}
+		time.Sleep(answersFor)
+		began := time.Now()
+		all(false)
+		if took := time.Since(began); took != answersWithin || asked != 2 {
+			t.Errorf("%v, asked %d times", took, asked)
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		silent = false
+		time.Sleep(answersFor)
+		answers(gone) // whoever is gone spoils no answer
+		all(true)
 	})
 }
