@@ -26,14 +26,14 @@ type checkCmd struct {
 	Config  string        `short:"c" required:"" placeholder:"FILE" help:"Configuration file."`
 	Timeout time.Duration `default:"5s" help:"How long to wait for each server."`
 
-	Explain    string `placeholder:"TEXT" help:"Say which rules and elections decide on this statement or command, and nothing else."`
-	Listener   string `placeholder:"NAME" help:"The listener whose rules are meant, where several have some."`
-	SearchPath string `default:"public" placeholder:"SCHEMAS" help:"Where names without a schema are looked for (default: public)."`
+	Explain    *string `placeholder:"TEXT" help:"Say which rules and elections decide on this statement or command, and nothing else."`
+	Listener   string  `placeholder:"NAME" help:"With --explain: the listener whose rules are meant, where several have some."`
+	SearchPath *string `placeholder:"SCHEMAS" help:"With --explain, of Postgres: where names without a schema are looked for (default: public)."`
 }
 
 // Help has examples.
 func (checkCmd) Help() string {
-	return `Reads the configuration, asks every server that it names, and says what would fail and what to do about it. Changes nothing. Exit code 0 says that nothing would fail, 1 that something would, 2 that the configuration is wrong.
+	return `Reads the configuration, asks every server that it names, and says what would fail and what to do about it. Changes nothing. Exit code 0 says that nothing would fail, 1 that something would, 2 that the command line or the configuration is wrong. With --explain, 0 says that somebody may send it, 3 that nobody may, 4 that the server, which has to be asked about commands of Redis and Valkey, did not answer.
 
 Examples:
 
@@ -44,11 +44,14 @@ Examples:
 
 // Run checks.
 func (c *checkCmd) Run(ctx context.Context, s *streams) error {
+	if c.Explain == nil && (c.Listener != "" || c.SearchPath != nil) {
+		return usage("--listener and --search-path go with --explain")
+	}
 	cfg, err := loadConfig(c.Config)
 	if err != nil {
 		return err
 	}
-	if c.Explain != "" {
+	if c.Explain != nil {
 		return c.explain(ctx, cfg, s.out)
 	}
 	r := &checkReport{out: s.out}

@@ -17,14 +17,24 @@ import (
 
 // explain says which rule and which elections decide on a statement or command.
 func (c *checkCmd) explain(ctx context.Context, cfg *config.Config, out io.Writer) error {
+	if strings.TrimSpace(*c.Explain) == "" {
+		return usage("--explain needs a statement or command")
+	}
 	l, err := c.ruled(cfg)
 	if err != nil {
 		return err
 	}
 	var e explanation
-	if l.Protocol == config.Postgres {
-		e, err = explainSQL(c.Explain, c.SearchPath, l.Rules)
-	} else {
+	switch {
+	case l.Protocol == config.Postgres:
+		path := "public"
+		if c.SearchPath != nil {
+			path = *c.SearchPath
+		}
+		e, err = explainSQL(*c.Explain, path, l.Rules)
+	case c.SearchPath != nil:
+		return usage("--search-path is for Postgres, and listener %s is for %s", l.Name, l.Protocol)
+	default:
 		e, err = c.explainRedis(ctx, l)
 	}
 	if err != nil {
@@ -46,6 +56,9 @@ func (c *checkCmd) explain(ctx context.Context, cfg *config.Config, out io.Write
 	}
 	if e.verdict != "" {
 		fmt.Fprintln(out, e.verdict)
+		if e.nobody {
+			return &exitError{exitNo, nil}
+		}
 		return nil
 	}
 	switch d := l.Rules.Decide(e.targets); {
@@ -84,6 +97,7 @@ type explanation struct {
 	targets []policy.Target
 	notes   []string
 	verdict string // where no rule decides
+	nobody  bool   // the verdict is that nobody may send it
 }
 
 // ruled is the listener that is meant.
@@ -124,11 +138,14 @@ func explainSQL(text, path string, rules *policy.Rules) (explanation, error) {
 	at := policy.SearchPath{Known: true, Schemas: schemas}
 	e.targets = t.Writing(at, rules)
 	if rules.Decide(e.targets).Open && len(e.targets) > 0 {
-		switch ok, why := t.OpenToAll(at, rules); {
-		case t.Statements != 1:
-			e.notes = append(e.notes, "a session without a token has to send each statement by itself")
-		case !ok:
+		const needs = "needs the live token of any election that the listener serves: all that it writes is open, but a session without a token is refused (25006)"
+		if t.Statements != 1 {
+			e.notes = append(e.notes, "a session without a token has to send each statement in a message of its own")
+			e.verdict = needs
+		}
+		if ok, why := t.OpenToAll(at, rules); !ok {
 			e.notes = append(e.notes, fmt.Sprintf("a session without a token cannot send it, because of %s: it may read and write open tables alone, in simple statements", why))
+			e.verdict = needs
 		}
 	}
 	if t.PathMatters() {
@@ -145,9 +162,12 @@ func explainSQL(text, path string, rules *policy.Rules) (explanation, error) {
 
 func (c *checkCmd) explainRedis(ctx context.Context, l *config.Listener) (explanation, error) {
 	var e explanation
-	argv, ok := resp.SplitLine(c.Explain)
+	argv, ok := resp.SplitLine(*c.Explain)
 	if !ok || len(argv) == 0 {
 		return e, usage("the command has quotes that do not end, or is none")
+	}
+	if e, ok := explainOwn(argv, l); ok {
+		return e, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
@@ -163,19 +183,37 @@ func (c *checkCmd) explainRedis(ctx context.Context, l *config.Listener) (explan
 	e.targets = cmd.Targets(argv)
 	for _, t := range e.targets {
 		if strings.HasPrefix(t.Name, redisfence.Prefix+"{") {
-			e.verdict = "it names a fence's own key: nobody may send it through the proxy"
+			e.verdict, e.nobody = "it names a fence's own key: nobody may send it through the proxy", true
 		}
 	}
 	switch {
 	case cmd == nil:
 	case cmd.Publishes() && l.OpenPublish:
-		e.targets, e.verdict = nil, "it publishes, which is open on this listener: everybody may send it"
+		e.targets, e.verdict, e.nobody = nil, "it publishes, which is open on this listener: everybody may send it", false
 	case cmd.Class == policy.RedisRefused:
-		e.verdict = "it administers the server: nobody may send it through the proxy"
+		e.verdict, e.nobody = "it administers the server: nobody may send it through the proxy", true
 	case cmd.Class == policy.RedisLeader:
 		e.verdict = "it shows what others do, and is for sessions that hold a live token of any election"
 	}
 	return e, nil
+}
+
+// explainOwn is for what the proxy answers itself; ok is false for everything else.
+func explainOwn(argv [][]byte, l *config.Listener) (e explanation, ok bool) {
+	word := func(i int, s string) bool { return i < len(argv) && strings.EqualFold(string(argv[i]), s) }
+	switch {
+	case word(0, "ELECTION") && !l.ElectionCommands.On:
+		e.verdict, e.nobody = "ELECTION is not set up on this listener (election_commands): nobody may send it", true
+	case word(0, "ELECTION"):
+		e.verdict = "the proxy answers it itself, to whom election_commands lets: no rule decides"
+	case word(0, "FENCE") && word(1, "GATE") && len(l.GateCommands) == 0:
+		e.verdict, e.nobody = "FENCE GATE is not set up on this listener (gate_commands): nobody may send it", true
+	case word(0, "FENCE"):
+		e.verdict = "the proxy answers it itself, to everybody: no rule decides"
+	default:
+		return e, false
+	}
+	return e, true
 }
 
 // openControl opens the control connection of a listener for Redis.
@@ -225,5 +263,15 @@ func (c *checkCmd) rules(l *config.Listener, r *checkReport) {
 	if !complete {
 		r.warn("", "%s: there are too many rules to compare them all; some may overlap", l.Name)
 	}
-	r.ok("%s: %d rules; what none matches: %s", l.Name, l.Rules.Len(), l.Rules.Describe(-1))
+	for _, doubt := range l.Rules.Doubts() {
+		r.warn("Write it in lower case, or with a backslash before each capital letter that is meant.", "%s: %s", l.Name, doubt)
+	}
+	count, rest := fmt.Sprintf("%d rules", l.Rules.Len()), "nobody may write it"
+	if l.Rules.Len() == 1 {
+		count = "1 rule"
+	}
+	if d := l.Rules.Default(); d != "" {
+		rest = fmt.Sprintf("the listener's election %q", d)
+	}
+	r.ok("%s: %s; what none matches: %s", l.Name, count, rest)
 }

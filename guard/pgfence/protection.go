@@ -33,6 +33,9 @@ func ParseProtection(s string) (Protection, error) {
 }
 
 func (p Protection) check() error {
+	if err := policy.CheckNamePattern(p.Pattern); err != nil {
+		return err
+	}
 	_, err := policy.NewRules([]policy.Rule{{Kind: policy.Table, Patterns: []string{p.Pattern}, Election: p.Election}}, "", election.CheckID)
 	return err
 }

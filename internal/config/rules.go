@@ -93,6 +93,11 @@ func (r *reader) rule(o *object, l *Listener) (rule policy.Rule, patterns []*fie
 		}
 		for _, p := range patterns {
 			s, _ := p.text()
+			if name != "keys" {
+				if err := policy.CheckNamePattern(s); err != nil {
+					p.mistake("%v", err)
+				}
+			}
 			rule.Patterns = append(rule.Patterns, s)
 		}
 	}
