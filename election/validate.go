@@ -66,7 +66,10 @@ func CheckOwner(owner string) error {
 		return fmt.Errorf("%w: its length is %d, must be 1 to %d", ErrInvalidOwner, len(owner), MaxOwnerLen)
 	}
 	for i := 0; i < len(owner); i++ {
-		if c := owner[i]; c <= ' ' || c > '~' {
+		if owner[i] == ' ' {
+			return fmt.Errorf("%w %q: character %d is a space", ErrInvalidOwner, owner, i+1)
+		}
+		if c := owner[i]; c < ' ' || c > '~' {
 			return fmt.Errorf("%w %q: character %d is not printable ASCII", ErrInvalidOwner, owner, i+1)
 		}
 	}

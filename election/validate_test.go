@@ -58,6 +58,9 @@ func TestOwners(t *testing.T) {
 			t.Errorf("%q: %v", o, err)
 		}
 	}
+	if err := CheckOwner("a b"); !strings.HasSuffix(err.Error(), "character 2 is a space") {
+		t.Error(err)
+	}
 	a, b := DefaultOwner(), DefaultOwner()
 	if CheckOwner(a) != nil || a == b {
 		t.Errorf("%q %q", a, b)

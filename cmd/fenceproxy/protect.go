@@ -72,6 +72,13 @@ func (c *installCmd) protection(ctx context.Context, s *streams) error {
 	if err := report(s, "", done, "protected"); err != nil {
 		return err
 	}
+	shadowed, err := p.Shadowed(ctx)
+	if err != nil {
+		return c.explain(err)
+	}
+	for _, line := range shadowed {
+		fmt.Fprintf(s.out, "warning: %s\n", oneLine(line))
+	}
 	if len(done) == 0 {
 		fmt.Fprintln(s.out, "no table matches yet: run this again when there is one (or see --new-tables)")
 	}

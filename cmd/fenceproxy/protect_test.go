@@ -55,6 +55,7 @@ func TestInstallProtect(t *testing.T) {
 		"--always and --new-tables go with":       {"--always"},
 		"--remove goes with":                      {"--remove", "--always"},
 		"are of the control database":             {"--protect", "billing.*=x", "--elections"},
+		"several patterns are a list":             {"--protect", "billing.*, invoices.*=x"},
 		"needs {t}, which the pattern":            {"--protect", "billing.*=x-{t}"},
 		"its name holds a NUL, a backslash or a ": {"--protect", "billing.*=x", "--role", `a\b`, "--print"},
 	} {
@@ -66,6 +67,13 @@ func TestInstallProtect(t *testing.T) {
 	if err := do("INSERT INTO billing.invoice VALUES (1)"); err == nil || !strings.Contains(err.Error(), "FP020") {
 		t.Error(err)
 	}
+	run(exitOK, "warning: billing.invoice=other never counts: billing.*=billing, which comes before it, takes all its tables. To let it come last: --remove --protect 'billing.*', then",
+		append(both, "--protect", "billing.invoice=other")...)
+	run(exitOK, "protected: billing.invoice by election other\n", append(both, "--remove", "--protect", "billing.*")...)
+	if r := command(t, "", append([]string{"install", "--protect", "billing.*=billing"}, both...)...); r.code != exitOK || strings.Contains(r.out, "warning") {
+		t.Errorf("%+v", r)
+	}
+	run(exitOK, "still protected: billing.invoice by election billing\n", append(both, "--remove", "--protect", "billing.invoice")...)
 	psql := exec.CommandContext(t.Context(), testenv.Tool(t, "psql"), "-X", "-v", "VERBOSITY=verbose", "-c", "UPDATE billing.invoice SET id = 1", dsn)
 	if out, err := psql.CombinedOutput(); err == nil || !strings.Contains(string(out), "FP020: write refused") || !strings.Contains(string(out), "HINT:  Connect through fenceproxy") {
 		t.Errorf("psql: %v %s", err, out)

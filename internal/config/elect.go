@@ -54,7 +54,7 @@ func (r *reader) elect(f *field, l *Listener, others []Listener) {
 		return
 	}
 	if err := (election.ElectorConfig{Election: e.Election, Owner: e.Owner, TTL: e.TTL, Heartbeat: e.RenewEvery, HoldOff: e.HoldOff}).Check(); err != nil {
-		f.mistake("%v", err)
+		f.mistake("%s", strings.Replace(err.Error(), "heartbeat", "renew_every", 1))
 	}
 	// What a client's token is for where it names no election is what the others write for.
 	switch {

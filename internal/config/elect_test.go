@@ -24,7 +24,7 @@ func TestElect(t *testing.T) {
 		"no election":    {"redis://h", "elect: {owner: host-a}", "7:5: listeners[0].elect.election: missing: the election that"},
 		"a bad name":     {"redis://h", "elect: {election: 'b b'}", "7:13: listeners[0].elect.election: "},
 		"unknown key":    {"redis://h", "elect: {election: billing, lease: 9s}", "7:32: listeners[0].elect.lease: unknown key"},
-		"renews late":    {"redis://h", "elect: {election: billing, ttl: 10s, renew_every: 6s}", "7:5: listeners[0].elect: invalid duration: heartbeat 6s"},
+		"renews late":    {"redis://h", "elect: {election: billing, ttl: 10s, renew_every: 6s}", "7:5: listeners[0].elect: invalid duration: renew_every 6s"},
 		"another":        {"redis://h", "election: orders\n    elect: {election: billing}", "8:5: listeners[0].elect: campaigns in election \"billing\", and the listener's own is \"orders\""},
 		"not served":     {"redis://h", "elections: [o*]\n    elect: {election: billing}", "8:5: listeners[0].elect: \"billing\" is not among"},
 		"differs":        {"redis://h", "elect: {election: billing}" + other + "elect: {election: billing, ttl: 9s}", "13:5: listeners[1].elect: differs from that of listener :1 on line 7"},
