@@ -150,19 +150,26 @@ func (r *Refusal) Message() string {
 	return "refused"
 }
 
-const hintStale = "Stop writing, acquire the election again and connect with the new token; reading works without one."
-
 // Hint tells the refused person what to try, whatever the protocol.
 func (r *Refusal) Hint() string {
+	return r.hint("; reading works without one.", "; reading works meanwhile.")
+}
+
+// HintBound is Hint where a session that is not bound may not even read.
+func (r *Refusal) HintBound() string { return r.hint(".", ".") }
+
+// hint ends, where the session could go on as one that reads, in words that say so.
+func (r *Refusal) hint(without, meanwhile string) string {
+	stale := "Stop writing, acquire the election again and connect with the new token" + without
 	switch r.Reason {
 	case NoCredential:
 		return "Present the live token."
 	case InvalidCredential:
 		return "Pass the election id and the token exactly as Acquire returned them."
 	case Stale:
-		return hintStale
+		return stale
 	case LeaseVacant:
-		return hintStale + " If the lease is live, the proxy asks another election backend than the one it was acquired on."
+		return stale + " If the lease is live, the proxy asks another election backend than the one it was acquired on."
 	case BackendUnknown:
 		return "Check that the proxy reaches the election backend, then reconnect."
 	case FenceUnavailable:
@@ -182,7 +189,7 @@ func (r *Refusal) Hint() string {
 	case TooMany:
 		return "Release bindings that are not needed, or raise the gate's max."
 	case NotElected:
-		return "Write through the proxy that leads, or try again when this one does; reading works meanwhile."
+		return "Write through the proxy that leads, or try again when this one does" + meanwhile
 	}
 	return ""
 }

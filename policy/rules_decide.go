@@ -251,9 +251,30 @@ func (r *Rules) everything(what string) Decision {
 	return d
 }
 
-// wide decides for a target of which only a part is known: every rule that may match counts,
-// down to the first that matches whatever the rest is.
+// wide decides for a target of which only a part is known.
 func (r *Rules) wide(t Target, m *Match) Decision {
+	d, whole := r.wideNamed(t, m)
+	if whole {
+		return d
+	}
+	// What is left matches no rule.
+	if t.Kind == Function {
+		return r.everything(t.String() + ", some of which no rule of functions names,")
+	}
+	r.unfound(m)
+	if m.Access == Deny {
+		return Decision{Rule: -1, Deny: true, Why: r.Why(m, "all that "+t.String()+" may be")}
+	}
+	if !slices.Contains(d.Elections, r.fallback) {
+		d.Elections = append(d.Elections, r.fallback)
+	}
+	d.Open = false
+	return d
+}
+
+// wideNamed is wide for what rules name: every rule that may match counts, down to the first
+// that matches whatever the rest is. It reports whether nothing is left that matches no rule.
+func (r *Rules) wideNamed(t Target, m *Match) (Decision, bool) {
 	d := Decision{Rule: -1, Open: true}
 	known := []bool{!t.AnySchema, !t.AnyName}
 	names := [][]byte{[]byte(t.Schema), []byte(t.Name)}
@@ -273,13 +294,13 @@ func (r *Rules) wide(t Target, m *Match) Decision {
 			}
 			one := Decision{Rule: i, Open: c.Access == Open}
 			if c.Access == Fenced && !told {
-				return Decision{Rule: i, Deny: true, Why: fmt.Sprintf("%s stands for more elections than anybody holds, and %s may need any of them", r.name(i), t)}
+				return Decision{Rule: i, Deny: true, Why: fmt.Sprintf("%s stands for more elections than anybody holds, and %s may need any of them", r.name(i), t)}, true
 			}
 			r.found(i, f, names[0], names[len(names)-1], m)
 			r.Verify(m)
 			if m.Access == Deny {
 				one.Deny, one.Why = true, r.Why(m, t.String())
-				return one
+				return one, true
 			}
 			if !one.Open {
 				if e := string(m.Election); !slices.Contains(d.Elections, e) {
@@ -291,23 +312,11 @@ func (r *Rules) wide(t Target, m *Match) Decision {
 			}
 			d.Open = d.Open && one.Open
 			if must {
-				return d
+				return d, true
 			}
 		}
 	}
-	// What is left matches no rule.
-	if t.Kind == Function {
-		return r.everything(t.String() + ", some of which no rule of functions names,")
-	}
-	r.unfound(m)
-	if m.Access == Deny {
-		return Decision{Rule: -1, Deny: true, Why: r.Why(m, "all that "+t.String()+" may be")}
-	}
-	if !slices.Contains(d.Elections, r.fallback) {
-		d.Elections = append(d.Elections, r.fallback)
-	}
-	d.Open = false
-	return d
+	return d, false
 }
 
 // mayMatch reports whether a name with parts that are not known may match, whether it must,

@@ -182,7 +182,7 @@ func (n SQLName) in(p SearchPath, r *Rules, all []Target) []Target {
 		case s == "" || isTemp(s) || s == "pg_catalog":
 			continue
 		case !isASCII(s):
-			all = append(all, Target{Kind: Unknown, What: "a name in a schema beyond ASCII"})
+			all = append(all, Target{Kind: Unknown, What: foreignSchema})
 			continue
 		}
 		t.Schema = s

@@ -192,7 +192,7 @@ func (c *targeting) call(f *pg_query.FuncCall) {
 	own := schema == "" || schema == "pg_catalog"
 	switch {
 	case !isASCII(name) || !isASCII(schema):
-		c.unknown("a function whose name is beyond ASCII")
+		c.unknown(foreignFunction)
 	case own && name == "set_config":
 		c.setConfig(f.GetArgs())
 	case own && (name == "nextval" || name == "setval"):

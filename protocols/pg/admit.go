@@ -34,8 +34,14 @@ func (s *session) settle(ctx context.Context) bool {
 			break // the first was none
 		}
 		s.mu.Lock()
-		s.core.election, s.core.token = cred.Election, cred.Token
+		twice := s.core.leads(cred.Election)
+		if !twice {
+			s.core.election, s.core.token = cred.Election, cred.Token
+		}
 		s.mu.Unlock()
+		if twice {
+			continue // as often as it is named, it holds one term of an election
+		}
 		if another := s.admit(ctx); another == nil {
 			inject = s.boundAtStart()
 		} else {

@@ -234,7 +234,7 @@ func (c *core) notBound(r *guard.Refusal) (toClient []byte) {
 func (c *core) release(r *guard.Refusal) []byte {
 	b := c.warnings
 	if r != nil {
-		w := refusalReport("WARNING", r)
+		w := c.refused("WARNING", r)
 		w.message += "; this session may only read"
 		b = w.append(b)
 	}
@@ -244,7 +244,7 @@ func (c *core) release(r *guard.Refusal) []byte {
 
 // warn tells the client, after login, of one of several credentials that was refused.
 func (c *core) warn(r *guard.Refusal) {
-	w := refusalReport("WARNING", r)
+	w := c.refused("WARNING", r)
 	w.message += "; this session may not write what it rules"
 	c.warnings = w.append(c.warnings)
 }
@@ -252,16 +252,8 @@ func (c *core) warn(r *guard.Refusal) {
 // injection makes the session read-write, unless its client asked for read-only, and
 // tells it what it is.
 func (c *core) injection() []byte {
-	var elections, numbers strings.Builder
-	for i := range c.terms {
-		if i > 0 {
-			elections.WriteByte(',')
-			numbers.WriteByte(',')
-		}
-		elections.WriteString(quoted(c.terms[i].Election))
-		numbers.WriteString(strconv.FormatInt(c.terms[i].Number, 10))
-	}
-	sql := fmt.Sprintf("SET fence.election='%s';SET fence.number='%s';SET fence.status='bound'", &elections, &numbers)
+	elections, numbers := c.holds()
+	sql := fmt.Sprintf("SET fence.election='%s';SET fence.number='%s';SET fence.status='bound'", elections, numbers)
 	c.inject = injection{active: true, owed: 3}
 	if len(c.proofs) > 0 {
 		// Tables that have the trigger of pgfence.Protect ask for it.
@@ -275,8 +267,22 @@ func (c *core) injection() []byte {
 	return appendQuery(nil, sql)
 }
 
+// holds lists the elections and the numbers of the terms that the session holds.
+func (c *core) holds() (elections, numbers string) {
+	var e, n strings.Builder
+	for i := range c.terms {
+		if i > 0 {
+			e.WriteByte(',')
+			n.WriteByte(',')
+		}
+		e.WriteString(quoted(c.terms[i].Election))
+		n.WriteString(strconv.FormatInt(c.terms[i].Number, 10))
+	}
+	return e.String(), n.String()
+}
+
 // lost reports that the permit ended: nothing more is written upstream.
-func (c *core) lost(r *guard.Refusal) { c.end(refusalReport("FATAL", r)) }
+func (c *core) lost(r *guard.Refusal) { c.end(c.refused("FATAL", r)) }
 
 // end ends the session with a FATAL at the next message boundary.
 func (c *core) end(r report) {
@@ -313,7 +319,7 @@ func (c *core) idles() bool {
 func (c *core) severed(r *guard.Refusal) []byte {
 	c.ended = true
 	if r != nil {
-		return refusalReport("FATAL", r).append(nil)
+		return c.refused("FATAL", r).append(nil)
 	}
 	return c.held
 }

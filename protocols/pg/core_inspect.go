@@ -124,6 +124,9 @@ func (c *core) inspect(typ byte, in []byte, size int) (step, bool) {
 		if !ok {
 			return step{next: judge, text: text}, false
 		}
+		if s, done := c.mayCall(typ, name, size, t); !done {
+			return s, false
+		}
 		if s, done := c.openRead(typ, name, size, t); !done {
 			return s, false
 		}
@@ -381,9 +384,14 @@ func (c *core) settled(typ byte, name []byte, size int) (step, bool) {
 func (c *core) acknowledge(typ byte, name []byte, size int, v policy.SQLVerdict) (step, bool) {
 	var sql string
 	for _, s := range v.Set {
-		if s.Token {
+		switch {
+		case s.Token:
 			sql += "SET fence.token='" + placeholder + "';" // invariant 2
-		} else {
+		case c.isBound:
+			// SHOW says what it holds, not what it asks for.
+			elections, _ := c.holds()
+			sql += "SET fence.election='" + elections + "';"
+		default:
 			sql += fmt.Sprintf("SET fence.election='%s';", quoted(s.Value))
 		}
 	}

@@ -95,12 +95,15 @@ func (c *core) explain(why code, what string) report {
 		return own("55000", "SET fence.election and SET fence.token cannot run in the middle of a pipeline",
 			"The server has not answered the messages before it.", "Send Sync and wait for its answer first, or present the credential at connect.")
 	case codeFenceBound:
-		return own("55000", "this session is already bound to "+c.bindings(),
-			"A session stays bound until it ends.", "Open another connection for another credential.")
+		hint := "Open another connection for another credential."
+		if c.lead != nil {
+			hint = "Open another connection for another credential, and present it at connect: a session that presents none there is bound by the listener."
+		}
+		return own("55000", "this session is already bound to "+c.bindings(), "A session stays bound until it ends.", hint)
 	case codeRuled:
 		return c.ruled.why(what)
 	case codeCredential:
-		return refusalReport("ERROR", c.standing())
+		return c.refused("ERROR", c.standing())
 	}
 	if c.isBound && c.ruled != nil && policy.SQLReason(why) == policy.SQLUnparsed {
 		r, _ := c.permitsAnything("a text that cannot be parsed")
@@ -132,7 +135,7 @@ func (c *core) explain(why code, what string) report {
 	case codeTwoWays:
 		r.Detail = join(r.Detail, "refused: a backslash next to a quote or to a character beyond ASCII, behind another statement without a Sync in between, cannot be parsed reliably")
 	}
-	return refusalReport("ERROR", &r)
+	return c.refused("ERROR", &r)
 }
 
 // boundTo is the election of the session's first bind, or empty.
@@ -241,9 +244,21 @@ func refusalReport(severity string, r *guard.Refusal) report {
 	return report{severity: severity, code: sqlState(r.Reason), message: r.Message(), detail: strings.Join(d, " "), hint: hint}
 }
 
+// refused is refusalReport for this session.
+func (c *core) refused(severity string, r *guard.Refusal) report {
+	rep := refusalReport(severity, r)
+	if c.required && rep.hint == r.Hint() {
+		rep.hint = r.HintBound()
+	}
+	return rep
+}
+
 // turnedAway says to a client why it cannot be served where sessions have to be bound.
 func turnedAway(r *guard.Refusal) report {
 	rep := refusalReport("FATAL", r)
+	if rep.hint == r.Hint() {
+		rep.hint = r.HintBound()
+	}
 	if r.Reason == guard.NoCredential {
 		rep.code, rep.message = "28000", "connection refused: it presents no live token"
 		rep.detail, rep.hint = "", "Present the live token at connect: options=-c fence.election=... -c fence.token=..."

@@ -35,6 +35,7 @@ type ruling struct {
 	closings  []closing
 	failed    bool // something failed since the server was at rest
 	decisions map[*policy.SQLTargets]policy.Decision
+	calls     map[*policy.SQLTargets]policy.Decision // of readers
 
 	// Of portals whose statements are looked at again when they are run: see Late.
 	portals map[string][]*policy.SQLTargets
@@ -324,6 +325,7 @@ func (r *ruling) setPath(p policy.SearchPath) {
 	}
 	r.path = p
 	clear(r.decisions)
+	clear(r.calls)
 }
 
 // keeps remembers what a prepared statement may write, where that must be known later: where
@@ -480,6 +482,11 @@ func (c *core) ruledBind(portal, name []byte, size int) (step, bool) {
 		}
 	}
 	if !c.isBound {
+		for _, s := range sets {
+			if st, done := c.mayCall('B', nil, size, s.t); !done {
+				return st, false
+			}
+		}
 		if s, done := c.openBind(portal, sets, size); !done {
 			return s, false
 		}
@@ -545,7 +552,7 @@ func (c *core) ruledExecute(in []byte, size int) (step, bool) {
 // runsLate judges again what a portal is about to run.
 func (c *core) runsLate(t *policy.SQLTargets, size int) (step, bool) {
 	if !c.isBound && !c.ruled.open.is {
-		return step{}, true // the server holds it back
+		return c.mayCall('E', nil, size, t) // for the rest, the server holds it back
 	}
 	if s, known := c.knowPath(t); !known {
 		return s, false
@@ -621,8 +628,11 @@ func (c *core) lacks(election string, d *policy.Decision) report {
 		detail += fmt.Sprintf("; this session holds number %d of election %q", c.terms[i].Number, c.terms[i].Election)
 	}
 	r := refusalReport("ERROR", &guard.Refusal{Reason: guard.NoCredential, Election: election, Detail: detail})
-	if c.isBound {
+	switch {
+	case c.isBound:
 		r.hint = fmt.Sprintf("Present the live token of election %q too: SET fence.election = '%s'; SET fence.token = '...'.", election, quoted(election))
+	case election != c.election:
+		r.hint = fmt.Sprintf("Present the live token of election %q: SET fence.election = '%s'; SET fence.token = '...'.", election, quoted(election))
 	}
 	return r
 }

@@ -220,7 +220,7 @@ func (p *player) answer(t *testing.T, text string) {
 	case "dead":
 		p.c.confirmed(false, refusal)
 	case "ended":
-		p.c.end(refusalLine(refusal))
+		p.c.end(p.c.refusalLine(refusal))
 	case "drain":
 		p.c.drain()
 	case "no command":

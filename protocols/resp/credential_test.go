@@ -54,7 +54,7 @@ func TestCredentialsSayWhatIsWrong(t *testing.T) {
 		if cred == nil || cred.refusal == nil {
 			t.Fatalf("%q: taken", name)
 		}
-		said := refusalText(cred.refusal)
+		said := c.refusalText(cred.refusal)
 		if !strings.Contains(said, want) || strings.Contains(said, token) || strings.HasSuffix(want, "else") && strings.Contains(said, "found") {
 			t.Errorf("%q: %s", name, said)
 		}

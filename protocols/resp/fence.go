@@ -93,7 +93,7 @@ func (c *core) status() string {
 		state, electionID = "pending", c.again.election
 		reason = "binds after the next successful AUTH or HELLO"
 	default:
-		reason = refusalText(r)
+		reason = c.refusalText(r)
 	}
 	var b []byte
 	n := 7

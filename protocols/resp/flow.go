@@ -255,7 +255,7 @@ func (c *core) confirmed(live bool, refusal *guard.Refusal) {
 		return
 	}
 	if !live {
-		c.end(refusalLine(refusal))
+		c.end(c.refusalLine(refusal))
 		return
 	}
 	if c.bound != nil {
@@ -307,5 +307,5 @@ func (c *core) doubt(what string) {
 	r := &guard.Refusal{Reason: guard.Unbindable, Election: f.cred.election,
 		Held: f.binding.term.Number, Detail: what + "; the connection is closed"}
 	c.notBound = r
-	c.end(refusalLine(r))
+	c.end(c.refusalLine(r))
 }

@@ -250,7 +250,7 @@ func FuzzSession(f *testing.F) {
 		send := func() {
 			// As the shell: the permit is asked whether it lives before each write.
 			if c.holds() && !s.live && len(c.up) > 0 {
-				c.end(refusalLine(&guard.Refusal{Reason: guard.Stale, Election: "jobs"}))
+				c.end(c.refusalLine(&guard.Refusal{Reason: guard.Stale, Election: "jobs"}))
 			}
 			s.read(c.up)
 			c.up = c.up[:0]
@@ -296,7 +296,7 @@ func FuzzSession(f *testing.F) {
 			case m%64 == 63 && m > 128 && s.live && m != 255:
 				s.live = false
 				if c.holds() {
-					c.end(refusalLine(&guard.Refusal{Reason: guard.Stale, Election: "jobs"}))
+					c.end(c.refusalLine(&guard.Refusal{Reason: guard.Stale, Election: "jobs"}))
 				}
 			case m%2 == 0 && len(s.out) > 0 || len(stream) == 0:
 				k := min(len(s.out), 1+int(m))

@@ -182,7 +182,7 @@ func (c *core) denied(why string) code {
 // lacksElection refuses a command for want of an election. why says what it is needed for.
 func (c *core) lacksElection(cmd *command, election, why string) code {
 	r := c.refusalOf(election)
-	text := fmt.Sprintf("election %q %s. %s", election, why, refusalText(r))
+	text := fmt.Sprintf("election %q %s. %s", election, why, c.refusalText(r))
 	if r.Reason == guard.NoCredential {
 		text = fmt.Sprintf("write refused: election %q %s, and this session has no live token of it. Present it: FENCE BIND %s <token>, or the user name '<user>;election=%s;token=...'.", election, why, election, election)
 	}

@@ -218,7 +218,7 @@ func (x *session) send(up []byte) bool {
 		return true
 	}
 	if p := x.ended(); p != nil {
-		x.endNow(refusalLine(refusalOf(p.Err(), p.Term().Election)))
+		x.endNow(x.core.refusalLine(refusalOf(p.Err(), p.Term().Election)))
 		return false
 	}
 	_, err := x.upstream.Write(up)
@@ -231,7 +231,7 @@ func (x *session) permitEnded(l *lease) {
 	held := x.core.holding(l.binding)
 	x.mu.Unlock()
 	if p := l.permit; held {
-		x.endNow(refusalLine(refusalOf(p.Err(), p.Term().Election)))
+		x.endNow(x.core.refusalLine(refusalOf(p.Err(), p.Term().Election)))
 	}
 }
 

@@ -96,7 +96,7 @@ func (x *session) upstreamClosed(ctx context.Context, err error) {
 		return
 	}
 	_ = x.client.SetWriteDeadline(time.Now().Add(linger))
-	_, _ = x.client.Write([]byte(refusalLine(r)))
+	_, _ = x.client.Write([]byte(x.core.refusalLine(r)))
 }
 
 // shutdown ends the session in order.

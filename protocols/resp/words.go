@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -94,15 +95,15 @@ func (c *core) words(what code, command string) string {
 	name := strings.ToUpper(strings.ReplaceAll(command, "|", " "))
 	switch what {
 	case codeWrite:
-		return errorLine(refusalWord(c.why()), refusalText(c.why())+" Refused: "+name+"."+instead(command))
+		return errorLine(refusalWord(c.why()), c.refusalText(c.why())+" Refused: "+name+"."+instead(command))
 	case codeUnknown:
-		return errorLine(wordFenced, "refused: the server does not know this command, so it counts as a write, and this session may not write: "+refusalText(c.why()))
+		return errorLine(wordFenced, "refused: the server does not know this command, so it counts as a write, and this session may not write: "+c.refusalText(c.why()))
 	case codeBarred:
-		return errorLine(refusalWord(c.why()), "this listener serves bound sessions alone: "+refusalText(c.why())+" Refused: "+name+".")
+		return errorLine(refusalWord(c.why()), "this listener serves bound sessions alone: "+c.refusalText(c.why())+" Refused: "+cmp.Or(name, "a command that the server does not know")+".")
 	case codeNoName:
 		return errorLine(wordErr, "unknown command: its name, or its subcommand's, is longer than "+strconv.Itoa(maxName)+" bytes or has a NUL in it.")
 	case codeLeader:
-		return errorLine(wordFenced, name+" is for bound sessions: "+refusalText(c.why()))
+		return errorLine(wordFenced, name+" is for bound sessions: "+c.refusalText(c.why()))
 	case codeNotAllowed:
 		return errorLine(wordNoPerm, name+" is not allowed through fenceproxy, leader or not. Send it to the server itself.")
 	case codeFenceKey:
@@ -126,7 +127,7 @@ func (c *core) words(what code, command string) string {
 		return errorLine(wordErr, "unknown FENCE subcommand or wrong number of arguments. Try FENCE HELP.")
 	case codeBind:
 		if c.bindErr != nil {
-			return refusalLine(c.bindErr)
+			return c.refusalLine(c.bindErr)
 		}
 		return "+OK\r\n"
 	case codeUnbound:
@@ -184,7 +185,9 @@ func errorLine(word, text string) string {
 	}, text) + "\r\n"
 }
 
-func refusalLine(r *guard.Refusal) string { return errorLine(refusalWord(r), refusalText(r)) }
+func (c *core) refusalLine(r *guard.Refusal) string {
+	return errorLine(refusalWord(r), c.refusalText(r))
+}
 
 func refusalWord(r *guard.Refusal) string {
 	switch r.Reason {
@@ -199,9 +202,13 @@ func refusalWord(r *guard.Refusal) string {
 // refusalText says what was refused and why, which numbers are held and rule, and what
 // to do. The underlying error is for the log: it may name what is not the client's
 // business.
-func refusalText(r *guard.Refusal) string {
+func (c *core) refusalText(r *guard.Refusal) string {
 	var b strings.Builder
-	b.WriteString(r.Message())
+	message := r.Message()
+	if c.cfg.required {
+		message = strings.TrimPrefix(message, "write refused: ") // so is everything else
+	}
+	b.WriteString(message)
 	if r.Leader != "" {
 		fmt.Fprintf(&b, ", held by %q", r.Leader)
 	}
@@ -212,19 +219,22 @@ func refusalText(r *guard.Refusal) string {
 		b.WriteString(": " + r.Detail)
 	}
 	b.WriteString(".")
-	if h := hint(r); h != "" {
+	if h := c.hint(r); h != "" {
 		b.WriteString(" " + h)
 	}
 	return b.String()
 }
 
 // hint is what to try, in the words of this protocol where it has its own.
-func hint(r *guard.Refusal) string {
+func (c *core) hint(r *guard.Refusal) string {
 	switch r.Reason {
 	case guard.NoCredential:
 		return "Present the live token: FENCE BIND [<election>] <token>, or the user name '<user>;token=...'."
 	case guard.Unseverable:
 		return "Let the proxy connect directly to the server, with no pooler in between."
+	}
+	if c.cfg.required {
+		return r.HintBound()
 	}
 	return r.Hint()
 }
