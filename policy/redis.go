@@ -83,6 +83,12 @@ func (c *RedisCommand) Subcommands() iter.Seq2[string, *RedisCommand] { return m
 // else. Its class is RedisWrite.
 func (c *RedisCommand) Publishes() bool { return c.Name == "publish" || c.Name == "spublish" }
 
+// Scripts reports whether the command runs a script or a function. The server does not hold
+// those to the keys that they are given.
+func (c *RedisCommand) Scripts() bool {
+	return c.Name == "eval" || c.Name == "evalsha" || c.Name == "fcall"
+}
+
 // KeyAt reports whether argument i of a command with n arguments, its name counted,
 // may be a key.
 func (c *RedisCommand) KeyAt(i, n int) bool {

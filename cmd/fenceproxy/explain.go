@@ -190,6 +190,8 @@ func (c *checkCmd) explainRedis(ctx context.Context, l *config.Listener) (explan
 	case cmd == nil:
 	case cmd.Publishes() && l.OpenPublish:
 		e.targets, e.verdict, e.nobody = nil, "it publishes, which is open on this listener: everybody may send it", false
+	case e.verdict == "" && cmd.Scripts() && l.Rules.Decide(e.targets).Open:
+		e.verdict = "it writes only what is open, but a script can write more: it is for sessions that hold a live token of any election"
 	case cmd.Class == policy.RedisRefused:
 		e.verdict, e.nobody = "it administers the server: nobody may send it through the proxy", true
 	case cmd.Class == policy.RedisLeader:

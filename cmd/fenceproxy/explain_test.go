@@ -68,6 +68,7 @@ listeners:
 		{"cache", "SET orders:7:a 1", exitOK, `listener cache (redis)|writes key "orders:7:a"|here "orders-7"|needs the live token of orders-7`},
 		{"cache", `RENAME "orders:7:a" orders:8:b`, exitOK, "needs the live token of orders-7, and of orders-8"},
 		{"cache", "COPY orders:7:a open:b", exitOK, "it writes only what is open"},
+		{"cache", "EVAL x 1 open:b", exitOK, "a script can write more"},
 		{"cache", "GET orders:7:a", exitOK, "it writes nothing: no election is needed"},
 		{"cache", "SET x 1", exitNo, "no rule matches key \"x\""},
 		{"cache", "FLUSHALL", exitNo, "it cannot be told what FLUSHALL writes, and rule 1 "},

@@ -167,6 +167,7 @@ func (c *conversation) bind(ctx context.Context, came time.Time, g *guard.Gate, 
 	if old := c.mine[at]; old != nil {
 		old.abandon()
 	}
+	c.forget()
 	c.mine[at] = k
 	if until.IsZero() {
 		return errorOf(b.Err())
@@ -181,6 +182,24 @@ func (c *conversation) bind(ctx context.Context, came time.Time, g *guard.Gate, 
 	r.Number(term.Number)
 	trusted(r, until, came)
 	return nil
+}
+
+// maxMine is how many bindings of a connection are kept with those that are over.
+const maxMine = 1000
+
+// forget forgets bindings that are over and of which no trust is left, where there are many.
+// The others are as many as the gates let be bound.
+func (c *conversation) forget() {
+	if len(c.mine) < maxMine {
+		return
+	}
+	for at, k := range c.mine {
+		select {
+		case <-k.b.Free():
+			delete(c.mine, at)
+		default:
+		}
+	}
 }
 
 // trusted says for how long a binding is, counted from when the command came.

@@ -2,6 +2,7 @@ package gateapi
 
 import (
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -141,5 +142,40 @@ func TestArgumentsAreNamed(t *testing.T) {
 				t.Errorf("%q: %+v", line, e)
 			}
 		}
+		c.End()
+	})
+}
+
+// What a connection binds and loses again and again does not add up.
+func TestLostBindingsAreForgotten(t *testing.T) {
+	talkTo(t, func(t *testing.T, b *memory.Backend, _ *guard.Gate, begin func() *conversation) {
+		c := begin()
+		for i := range maxMine + 5 {
+			p := "p" + strconv.Itoa(i)
+			held, err := b.Acquire(t.Context(), "orders-"+p, election.AcquireOptions{TTL: time.Hour})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if code := say(t, c, "BIND orders "+p+" "+held.Token.Reveal()); code != "" {
+				t.Fatal(code)
+			}
+			if i == maxMine-5 {
+				continue // one that lives
+			}
+			if _, err := b.Resign(t.Context(), "orders-"+p, held.Token, election.ResignOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			<-c.mine[place{"orders", p}].b.Free()
+			if code := say(t, c, "KEEP orders "+p); code == "" || code == "unknown-binding" {
+				t.Fatalf("the last one's loss: %q", code)
+			}
+		}
+		if n := len(c.mine); n > 10 {
+			t.Errorf("%d bindings are remembered", n)
+		}
+		if code := say(t, c, "KEEP orders p"+strconv.Itoa(maxMine-5)+" TIMEOUT 1"); code != "" {
+			t.Errorf("the one that lives: %q", code)
+		}
+		c.End()
 	})
 }

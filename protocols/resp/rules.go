@@ -144,11 +144,24 @@ func (c *core) needsKey(cmd *command, key []byte) code {
 	c.cfg.rules.Verify(m)
 	switch m.Access {
 	case policy.Open:
+		if c.bound == nil && cmd.Scripts() {
+			return c.scriptUnbound(cmd)
+		}
 		return codeNone
 	case policy.Deny:
 		return c.denied(c.cfg.rules.Why(m, quoteKey(key)))
 	}
 	return c.lacksElection(cmd, string(m.Election), "rules "+quoteKey(key))
+}
+
+// scriptUnbound refuses a script of a session that holds nothing.
+//
+// INVARIANT: what is open lets nobody without a token run a script: it can write what it does
+// not declare.
+func (c *core) scriptUnbound(cmd *command) code {
+	name := strings.ToUpper(cmd.Name)
+	c.ruling.why = errorLine(wordFenced, name+" refused: a script can write more than the keys that it is given, so that open keys alone do not let a session without a live token run one."+instead(cmd.Name))
+	return codeWrite
 }
 
 // needsAll is needsKey for a command of which it cannot be told what it writes.

@@ -114,6 +114,39 @@ func TestRulesSayWhoWrites(t *testing.T) {
 	}
 }
 
+// A script can write what it does not declare: open keys let nobody without a token run one.
+func TestOpenKeysRunNoScripts(t *testing.T) {
+	p := testenv.Name(t, "r")
+	lead := &fakeLead{election: p + "audit"}
+	rules := shardRules(t, p)
+	r := newRig(t, rigOptions{config: func(c *resp.Config) { rules(c); c.Lead = lead }})
+	open, key := p+"open:x", p+"orders:1:x"
+	w := dial(t, r.addr)
+	script := "\"return redis.call('SET',ARGV[1],1)\" 1 " + open + " " + key
+	w.wantPrefix("EVAL "+script, "-FENCED EVAL refused: a script can write more than the keys that it is given")
+	w.wantPrefix("EVALSHA "+strings.Repeat("0", 40)+" 1 "+open+" "+key, "-FENCED EVALSHA refused")
+	w.wantPrefix("FCALL f 1 "+open+" "+key, "-FENCED FCALL refused")
+	w.want("MULTI", "+OK\r\n")
+	w.wantPrefix("EVAL "+script, "-FENCED ")
+	w.wantPrefix("EXEC", "-EXECABORT ")
+	long, text := "return 1 --"+strings.Repeat("x", 40_000), ""
+	for _, a := range []string{"EVAL", long, "1", open} {
+		text += fmt.Sprintf("$%d\r\n%s\r\n", len(a), a)
+	}
+	other := dial(t, r.addr)
+	other.send("*4\r\n" + strings.TrimSuffix(text, "\r\n"))
+	if got := other.reply(); !strings.HasPrefix(got, "-FENCED EVAL refused") {
+		t.Error(got)
+	}
+	w.want("EVAL_RO \"return 1\" 1 "+open, ":1\r\n")
+	if n := r.control.Exists(t.Context(), key).Val(); n != 0 {
+		t.Error("a session without a token wrote a key that is not open")
+	}
+	g := r.acquire(t, p+"audit")
+	lead.token.Store(&g.Token)
+	w.want("EVAL \"return redis.call('SET',KEYS[1],1)\" 1 "+open, "+OK\r\n") // the listener leads
+}
+
 // The loss of any term ends the session, by the takeover's sweep: the permit is still good.
 func TestTheLossOfAnyTermEnds(t *testing.T) {
 	for lost := range 3 {
