@@ -56,6 +56,7 @@ func TestTakeoverSevers(t *testing.T) {
 	key := testenv.Name(t, "k")
 	old.want("FENCE BIND "+r.election+" "+lead.Token.Reveal(), "+OK\r\n")
 	old.send("BLPOP " + key + " 0")
+	r.blocks(t, r.election)
 	next := r.takeOver(t, lead)
 	w := dial(t, r.addr)
 	w.want("FENCE BIND "+next.Token.Reveal(), "+OK\r\n")

@@ -232,6 +232,7 @@ func clusterTakeover(t *testing.T, nodes *servers.RedisCluster) {
 		w.want("FENCE BIND "+lead.Token.Reveal(), "+OK\r\n")
 		w.want("SET "+r.tagIn(t, p)+"k 1", "+OK\r\n")
 		w.send("BLPOP " + r.tagIn(t, p) + "list 0")
+		eventually(t, "the command blocks", func() bool { return strings.Contains(direct(t, p.Addr, "CLIENT", "LIST"), " cmd=blpop ") })
 		old = append(old, w)
 	}
 	next := r.takeOver(t, lead)

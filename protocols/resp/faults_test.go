@@ -91,6 +91,7 @@ func TestElectionBackendDown(t *testing.T) {
 	blocked.want("FENCE BIND "+token.Reveal(), "+OK\r\n")
 	w.want("SET "+key+" 1", "+OK\r\n")
 	blocked.send("BLPOP " + key + "l 0")
+	r.blocks(t, r.election)
 	b.Fail(errors.New("out of reach"))
 	if got := w.rest(); got != "" {
 		t.Errorf("who waits for nothing got %q", got)

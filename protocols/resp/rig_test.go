@@ -253,3 +253,17 @@ func fields(s string) []any {
 }
 
 func sprint(v any) string { return fmt.Sprint(v) }
+
+// blocks waits until a bound session's blocking command has reached the server. Named is in
+// the name of its connection: an election, or part of one.
+func (r *rig) blocks(t *testing.T, named string) {
+	t.Helper()
+	eventually(t, "a command blocks", func() bool {
+		for line := range strings.Lines(r.control.ClientList(t.Context()).Val()) {
+			if strings.Contains(line, " cmd=blpop ") && strings.Contains(line, " name=fenceproxy:") && strings.Contains(line, named) {
+				return true
+			}
+		}
+		return false
+	})
+}

@@ -163,6 +163,7 @@ func TestTheLossOfAnyTermEnds(t *testing.T) {
 			keys := fmt.Sprintf("%sorders:%d:x 1 %sorders:%d:x 1", p, (lost+1)%3, p, (lost+2)%3)
 			old.want("MSET "+keys, "+OK\r\n")
 			old.send("BLPOP " + p + "orders:" + strconv.Itoa((lost+1)%3) + ":l 0")
+			r.blocks(t, p+"orders-")
 			id := p + "orders-" + strconv.Itoa(lost)
 			if _, err := r.elections.Resign(t.Context(), id, held[lost].Token, election.ResignOptions{}); err != nil {
 				t.Fatal(err)
