@@ -4,7 +4,6 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
-	"strconv"
 
 	"github.com/fenceproxy/fenceproxy/protocols"
 	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
@@ -37,16 +36,7 @@ func (r *reader) admin(f *field, a *Admin) {
 	}
 	a.Token = o.token()
 	if f := o.take("socket_mode"); f != nil {
-		if a.Listen != "" && !isSocket(a.Listen) {
-			f.mistake("is for Unix sockets, and the listener is none")
-		}
-		if s, ok := f.text(); ok {
-			n, err := strconv.ParseUint(s, 8, 32)
-			if err != nil || n == 0 || n > 0o777 {
-				f.mistake("%q is not a mode in octal digits, such as 0660", s)
-			}
-			a.SocketMode = fs.FileMode(n)
-		}
+		a.SocketMode = f.socketMode(a.Listen)
 	}
 	if f := o.take("tls"); f != nil {
 		if isSocket(a.Listen) {

@@ -163,8 +163,9 @@ func (r *reader) proxyProtocol(o *object, l *Listener) {
 		return
 	}
 	for _, item := range trusted.list() {
-		if p := item.network(); l.ProxyProtocol != nil {
-			l.ProxyProtocol.Trusted = append(l.ProxyProtocol.Trusted, p...)
+		networks := item.network()
+		if l.ProxyProtocol != nil {
+			l.ProxyProtocol.Trusted = append(l.ProxyProtocol.Trusted, networks...)
 		}
 	}
 }

@@ -51,16 +51,7 @@ func isSocket(addr string) bool { _, ok := protocols.SocketPath(addr); return ok
 func (r *reader) encryption(o *object, l *Listener) {
 	l.SocketMode = protocols.DefaultSocketMode
 	if f := o.take("socket_mode"); f != nil {
-		if l.Listen != "" && !isSocket(l.Listen) {
-			f.mistake("is for Unix sockets, and the listener is none")
-		}
-		if s, ok := f.text(); ok {
-			n, err := strconv.ParseUint(s, 8, 32)
-			if err != nil || n == 0 || n > 0o777 {
-				f.mistake("%q is not a mode in octal digits, such as 0770", s)
-			}
-			l.SocketMode = fs.FileMode(n)
-		}
+		l.SocketMode = f.socketMode(l.Listen)
 	}
 	if f := o.take("tls"); f != nil {
 		if isSocket(l.Listen) {
@@ -79,6 +70,22 @@ func (r *reader) encryption(o *object, l *Listener) {
 		}
 		l.UpstreamTLS = up.clientTLS(l)
 	}
+}
+
+// socketMode reads f as the mode of the Unix socket that is listened on.
+func (f *field) socketMode(listen string) fs.FileMode {
+	if listen != "" && !isSocket(listen) {
+		f.mistake("is for Unix sockets, and the listener is none")
+	}
+	s, ok := f.text()
+	if !ok {
+		return 0
+	}
+	n, err := strconv.ParseUint(s, 8, 32)
+	if err != nil || n == 0 || n > 0o777 {
+		f.mistake("%q is not a mode in octal digits, such as 0770", s)
+	}
+	return fs.FileMode(n)
 }
 
 // alpn are the protocols that either leg names by ALPN.
