@@ -47,10 +47,7 @@ func fenceOn(ctx context.Context, o Options, f FenceOptions, ro rig.Options, rep
 		return err
 	}
 	defer r.Stop()
-	for name, v := range r.Versions {
-		report.Versions[wireName(name, ro.Wire)] = v
-	}
-	report.Notes = append(report.Notes, r.Notes()...)
+	introduce(report, r, ro.Wire)
 	for _, n := range f.Sessions[ro.Wire] {
 		s := bench.Sever{Wire: ro.Wire, Sessions: n}
 		for round := range o.Rounds {

@@ -178,11 +178,16 @@ func runOn(ctx context.Context, o Options, specs []*load.Spec, ro rig.Options, r
 		return err
 	}
 	defer r.Stop()
+	introduce(report, r, ro.Wire)
+	return measure(ctx, specs, r.Targets, o.Settings, report)
+}
+
+// introduce writes down what runs on a rig of a wire.
+func introduce(report *bench.Report, r *rig.Rig, wire string) {
 	for name, v := range r.Versions {
-		report.Versions[wireName(name, ro.Wire)] = v
+		report.Versions[wireName(name, wire)] = v
 	}
 	report.Notes = append(report.Notes, r.Notes()...)
-	return measure(ctx, specs, r.Targets, o.Settings, report)
 }
 
 // wireName tells the servers of several rigs apart.

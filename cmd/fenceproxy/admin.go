@@ -36,13 +36,7 @@ func openAdmin(ctx context.Context, c *config.Admin, log *slog.Logger) (*adminLi
 		}
 	}
 	a.Server = admin.New(admin.Config{Token: c.Token.Reveal(), TLS: a.cert, Log: a.log})
-	if path, ok := protocols.SocketPath(c.Listen); ok {
-		a.listener, err = protocols.ListenUnix(ctx, path, c.SocketMode)
-	} else {
-		var lc net.ListenConfig
-		a.listener, err = lc.Listen(ctx, "tcp", c.Listen)
-	}
-	if err != nil {
+	if a.listener, err = listenAt(ctx, c.Listen, c.SocketMode, protocols.SocketPath); err != nil {
 		return failed(err)
 	}
 	if !c.Authenticates() && !c.Local() {

@@ -103,9 +103,9 @@ func runOwn(ctx context.Context, s *streams, name string, f *benchFlags, wires [
 		return err
 	}
 	o.Wires = wires
-	self, err := os.Executable()
+	self, err := thisProgram()
 	if err != nil {
-		return fmt.Errorf("finding this program: %w", err)
+		return err
 	}
 	r, err := suite.Run(ctx, o, size, rig.Options{Self: self, Peers: peers})
 	return f.save(s, r, err)
@@ -116,6 +116,15 @@ type benchCheckCmd struct {
 	wireFlags
 	Reports   string  `default:"bench/reports" help:"Where reports are."`
 	Tolerance float64 `default:"0.1" help:"How much worse a ratio may be."`
+}
+
+// thisProgram is what measurements start as the proxy.
+func thisProgram() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("finding this program: %w", err)
+	}
+	return self, nil
 }
 
 // Run measures and compares.
@@ -129,9 +138,9 @@ func (c *benchCheckCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	o.Wires = c.Wire
-	self, err := os.Executable()
+	self, err := thisProgram()
 	if err != nil {
-		return fmt.Errorf("finding this program: %w", err)
+		return err
 	}
 	r, err := suite.Run(ctx, o, suite.Quick, rig.Options{Self: self, Peers: true})
 	if err != nil {

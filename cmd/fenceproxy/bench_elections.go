@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/bench/rig"
@@ -31,9 +29,9 @@ func (c *benchElectionsCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	self, err := os.Executable()
+	self, err := thisProgram()
 	if err != nil {
-		return fmt.Errorf("finding this program: %w", err)
+		return err
 	}
 	e := suite.ElectionOptions{Backends: c.Backend, Kube: c.Kube, Calls: c.Calls, Wires: c.Wire, TTLs: c.TTL, Self: self}
 	for _, b := range c.Failover {
@@ -61,9 +59,9 @@ func (c *benchFenceCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	o.Wires = c.Wire
-	self, err := os.Executable()
+	self, err := thisProgram()
 	if err != nil {
-		return fmt.Errorf("finding this program: %w", err)
+		return err
 	}
 	rig.MoreFiles(65536)
 	r, err := suite.Fence(ctx, o, suite.FenceOptions{

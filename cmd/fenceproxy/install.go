@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fenceproxy/fenceproxy/election/postgres"
@@ -63,9 +62,9 @@ func (c *installCmd) Run(ctx context.Context, s *streams) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	at := config.NewSecret(c.DSN)
-	conn, err := pgx.Connect(ctx, c.DSN)
+	conn, err := connectAdmin(ctx, c.DSN)
 	if err != nil {
-		return connectError(at, err)
+		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	// Without arguments this is the simple protocol, which takes several statements.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -176,16 +177,18 @@ func flatten(_ []string, a slog.Attr) slog.Attr {
 
 // listen opens a listener's address.
 func listen(ctx context.Context, l *config.Listener) (net.Listener, error) {
-	var ln net.Listener
-	var err error
-	if path, ok := l.Protocol.SocketPath(l.Listen); ok {
-		ln, err = protocols.ListenUnix(ctx, path, l.SocketMode)
-	} else {
-		var lc net.ListenConfig
-		ln, err = lc.Listen(ctx, "tcp", l.Listen)
-	}
+	ln, err := listenAt(ctx, l.Listen, l.SocketMode, l.Protocol.SocketPath)
 	if err != nil {
 		return nil, fmt.Errorf("%v: listener %s: %w", l.Pos, l.Name, err)
 	}
 	return ln, nil
+}
+
+// listenAt opens host:port, or a Unix socket where socketPath finds one in the address.
+func listenAt(ctx context.Context, addr string, mode fs.FileMode, socketPath func(addr string) (string, bool)) (net.Listener, error) {
+	if path, ok := socketPath(addr); ok {
+		return protocols.ListenUnix(ctx, path, mode)
+	}
+	var lc net.ListenConfig
+	return lc.Listen(ctx, "tcp", addr)
 }
