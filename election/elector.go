@@ -145,7 +145,7 @@ func (e *Elector) checkHoldOff(ctx context.Context) error {
 		switch err := e.resign(ctx, NewToken(), e.c.HoldOff); {
 		case err == nil:
 			return nil
-		case permanent(err):
+		case Permanent(err):
 			return err
 		case ctx.Err() == nil:
 			sleep(ctx, e.failed(err))
@@ -166,7 +166,7 @@ func (e *Elector) campaign(ctx context.Context) (asked time.Time, g AcquireResul
 		g, err = e.acquire(ctx, token)
 		var pause time.Duration
 		switch {
-		case err != nil && permanent(err):
+		case err != nil && Permanent(err):
 			e.giveBack(ctx, token, unknown)
 			return asked, AcquireResult{}, err
 		case err != nil:
@@ -256,8 +256,8 @@ func (e *Elector) report(err error) {
 	}
 }
 
-// permanent reports whether asking again is of no use.
-func permanent(err error) bool {
+// Permanent reports whether an error of a Backend says that asking again is of no use.
+func Permanent(err error) bool {
 	for _, p := range []error{
 		ErrClosed, ErrUnsupportedOption, ErrNumbersExhausted,
 		ErrInvalidID, ErrInvalidOwner, ErrInvalidToken, ErrInvalidTTL, ErrInvalidFencing,

@@ -105,8 +105,7 @@ func (c ElectorConfig) normalize() (ElectorConfig, error) {
 	}
 	trust := c.TTL - c.Margin
 	if c.Heartbeat > trust/2 {
-		return c, fmt.Errorf("%w: heartbeat %v, must be at most %v, half of the TTL %v less the margin %v",
-			ErrInvalidTTL, c.Heartbeat, trust/2, c.TTL, c.Margin)
+		return c, &HeartbeatError{Heartbeat: c.Heartbeat, Most: trust / 2, TTL: c.TTL, Margin: c.Margin}
 	}
 	if c.Retry == 0 {
 		c.Retry = min(c.Heartbeat, maxRetry)
@@ -117,6 +116,21 @@ func (c ElectorConfig) normalize() (ElectorConfig, error) {
 	c.CallTimeout = min(c.CallTimeout, trust)
 	return c, nil
 }
+
+// A HeartbeatError is the ErrInvalidTTL of a Heartbeat above Most: one failure would leave no
+// time for another attempt.
+type HeartbeatError struct{ Heartbeat, Most, TTL, Margin time.Duration }
+
+// Error says what is wrong.
+func (e *HeartbeatError) Error() string { return e.Say("heartbeat") }
+
+// Say is Error where the heartbeat has another name.
+func (e *HeartbeatError) Say(name string) string {
+	return fmt.Sprintf("%v: %s %v, must be at most %v, half of the TTL %v less the margin %v", ErrInvalidTTL, name, e.Heartbeat, e.Most, e.TTL, e.Margin)
+}
+
+// Unwrap returns ErrInvalidTTL.
+func (e *HeartbeatError) Unwrap() error { return ErrInvalidTTL }
 
 // busyPause is how long to wait after a busy answer: until the lease in the way may
 // have ended, but no longer than Retry. Chance keeps candidates apart.

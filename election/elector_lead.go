@@ -212,7 +212,7 @@ func (e *Elector) release(ctx context.Context, token Token) error {
 		if err == nil {
 			return nil // not-owner too: it is not ours any more
 		}
-		if pause := e.failed(err); permanent(err) || !sleep(ctx, pause) {
+		if pause := e.failed(err); Permanent(err) || !sleep(ctx, pause) {
 			return err
 		}
 	}

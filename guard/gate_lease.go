@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -60,7 +59,7 @@ func (b *Binding) acquire(ctx context.Context) (time.Duration, int64, *Refusal) 
 		asked := time.Since(b.g.epoch)
 		res, err := b.ask(ctx, o)
 		switch {
-		case err != nil && permanent(err):
+		case err != nil && election.Permanent(err):
 			return 0, 0, b.refuse(BackendUnknown, "", err)
 		case err != nil:
 			last = err
@@ -198,17 +197,4 @@ func parseLeaseOwner(s string) (number int64, owner string) {
 		return 0, s
 	}
 	return number, owner
-}
-
-// permanent reports whether asking again would bring the same error.
-func permanent(err error) bool {
-	for _, e := range []error{
-		election.ErrInvalidID, election.ErrInvalidOwner, election.ErrInvalidTTL, election.ErrInvalidToken,
-		election.ErrUnsupportedOption, election.ErrNumbersExhausted, election.ErrClosed,
-	} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
 }

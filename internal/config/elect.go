@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,7 +55,11 @@ func (r *reader) elect(f *field, l *Listener, others []Listener) {
 		return
 	}
 	if err := (election.ElectorConfig{Election: e.Election, Owner: e.Owner, TTL: e.TTL, Heartbeat: e.RenewEvery, HoldOff: e.HoldOff}).Check(); err != nil {
-		f.mistake("%s", strings.Replace(err.Error(), "heartbeat", "renew_every", 1))
+		text := err.Error()
+		if beat := new(election.HeartbeatError); errors.As(err, &beat) {
+			text = beat.Say("renew_every")
+		}
+		f.mistake("%s", text)
 	}
 	// What a client's token is for where it names no election is what the others write for.
 	switch {
