@@ -379,7 +379,7 @@ func TestArguments(t *testing.T) {
 		"acquire a ttl 1 TTL 1": "TTL is given twice", "acquire a ttl": "TTL has no value", "acquire a " + own + " 1": "MINFENCING, OWNER, TOKEN, TTL",
 		"acquire a minfencing x": "MINFENCING must be", "watch a timeout x": "TIMEOUT must be", "nothing a": "no such subcommand",
 	} {
-		if _, p := talk.answer(t.Context(), bytes.Fields([]byte(line)), new(resp.Reply)); p == nil || !strings.Contains(p.Message, want) || strings.Contains(p.text(), own) {
+		if _, p := talk.answer(t.Context(), bytes.Fields([]byte(line)), new(resp.Reply)); p == nil || !strings.Contains(p.Message, want) || strings.Contains(p.Message+p.Hint, own) {
 			t.Errorf("%q: %v", line, p)
 		}
 	}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
 
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/internal/admin"
+	"github.com/fenceproxy/fenceproxy/protocols/resp"
 )
 
 // A Code says why a request was refused or failed, for programs. Codes are stable: none ever
@@ -33,7 +33,7 @@ const (
 )
 
 // Word is the code as the first word of an error in the protocol of Redis: INVALIDELECTION.
-func (c Code) Word() string { return strings.ToUpper(strings.ReplaceAll(string(c), "-", "")) }
+func (c Code) Word() string { return resp.ErrorWord(string(c)) }
 
 // A Meaning is what a code says.
 type Meaning struct {
@@ -111,14 +111,6 @@ func (s *Service) problem(op election.Operation, err error) *Problem {
 		s.c.Log.Warn("an election request failed", "request", string(op), "code", string(p.Code), "error", err)
 	}
 	return p
-}
-
-// text is the problem in one line.
-func (p *Problem) text() string {
-	if p.Hint == "" {
-		return p.Message + "."
-	}
-	return p.Message + ". " + p.Hint
 }
 
 // write answers an HTTP request with the problem.

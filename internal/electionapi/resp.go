@@ -83,7 +83,7 @@ func (c *conversation) Answer(ctx context.Context, args [][]byte, r *resp.Reply)
 		if p.Code == InvalidArgument {
 			p.Hint = "Try ELECTION HELP."
 		}
-		r.Error(p.Code.Word(), p.text())
+		r.Refuse(string(p.Code), p.Message, p.Hint)
 	case a != nil:
 		a.write(r)
 	}

@@ -175,9 +175,9 @@ func (a *API) bind(w http.ResponseWriter, r *http.Request, g *guard.Gate) {
 	if !admin.ReadJSON(w, r, &in) {
 		return
 	}
-	t, err := election.ParseToken(in.Token)
-	if err != nil {
-		admin.WriteError(w, &admin.Error{Code: "invalid-token", Message: err.Error()})
+	t, e := tokenOf(in.Token)
+	if e != nil {
+		admin.WriteError(w, e)
 		return
 	}
 	wait := 2 * g.Config().PermitFor
@@ -188,30 +188,49 @@ func (a *API) bind(w http.ResponseWriter, r *http.Request, g *guard.Gate) {
 		}
 		wait = time.Duration(*in.WaitMS) * time.Millisecond
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), min(wait, maxWait))
-	defer cancel()
-	b, err := g.Bind(ctx, r.PathValue("partition"), t)
-	if err != nil {
-		admin.WriteError(w, errorOf(err))
+	k, until, e := a.bindFor(r.Context(), g, r.PathValue("partition"), t, wait)
+	if e == nil && until.IsZero() {
+		e = errorOf(k.b.Err())
+		k.b.Release() // its consumer never hears of it
+	}
+	if e != nil {
+		admin.WriteError(w, e)
 		return
 	}
-	k, until, err := a.keepFrom(g, b)
-	if err != nil || until.IsZero() {
-		if err == nil {
-			err = b.Err()
-		}
-		b.Release() // its consumer never hears of it
-		admin.WriteError(w, errorOf(err))
-		return
-	}
-	term := b.Term()
+	term := k.b.Term()
 	admin.WriteJSON(w, http.StatusOK, struct {
 		Binding string `json:"binding"`
 		binding
 	}{k.id, binding{
-		Partition: b.Partition(), Election: term.Election, Owner: term.Owner, Number: term.Number,
+		Partition: k.b.Partition(), Election: term.Election, Owner: term.Owner, Number: term.Number,
 		State: "live", TrustedMS: until.Sub(came).Milliseconds(),
 	}})
+}
+
+// tokenOf reads a token.
+func tokenOf(text string) (election.Token, *admin.Error) {
+	t, err := election.ParseToken(text)
+	if err != nil {
+		return t, &admin.Error{Code: "invalid-token", Message: err.Error()}
+	}
+	return t, nil
+}
+
+// bindFor binds a partition for a consumer, waiting for an older one, and begins to keep the
+// binding. The time is how long the consumer may be told to trust it; zero where it has ended.
+func (a *API) bindFor(ctx context.Context, g *guard.Gate, partition string, t election.Token, wait time.Duration) (*kept, time.Time, *admin.Error) {
+	ctx, cancel := context.WithTimeout(ctx, min(wait, maxWait))
+	defer cancel()
+	b, err := g.Bind(ctx, partition, t)
+	if err != nil {
+		return nil, time.Time{}, errorOf(err)
+	}
+	k, until, err := a.keepFrom(g, b)
+	if err != nil {
+		b.Release() // its consumer never hears of it
+		return nil, time.Time{}, errorOf(err)
+	}
+	return k, until, nil
 }
 
 // keepFrom begins to keep a binding that was just made.

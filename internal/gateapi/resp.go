@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/internal/admin"
 	"github.com/fenceproxy/fenceproxy/protocols/resp"
@@ -58,11 +57,7 @@ func (c *conversation) Answer(ctx context.Context, args [][]byte, r *resp.Reply)
 		words[i] = string(a)
 	}
 	if e := c.answer(ctx, came, words, r); e != nil {
-		text := e.Message + "."
-		if e.Hint != "" {
-			text += " " + e.Hint
-		}
-		r.Error(strings.ToUpper(strings.ReplaceAll(e.Code, "-", "")), text)
+		r.Refuse(e.Code, e.Message, e.Hint)
 	}
 }
 
@@ -148,20 +143,13 @@ func milliseconds(sub string, args []string, word string, otherwise time.Duratio
 }
 
 func (c *conversation) bind(ctx context.Context, came time.Time, g *guard.Gate, at place, token string, wait time.Duration, r *resp.Reply) *admin.Error {
-	t, err := election.ParseToken(token)
-	if err != nil {
-		return &admin.Error{Code: "invalid-token", Message: err.Error()}
+	t, e := tokenOf(token)
+	if e != nil {
+		return e
 	}
-	ctx, cancel := context.WithTimeout(ctx, min(wait, maxWait))
-	defer cancel()
-	b, err := g.Bind(ctx, at.partition, t)
-	if err != nil {
-		return errorOf(err)
-	}
-	k, until, err := c.a.keepFrom(g, b)
-	if err != nil {
-		b.Release() // its consumer never hears of it
-		return errorOf(err)
+	k, until, e := c.a.bindFor(ctx, g, at.partition, t, wait)
+	if e != nil {
+		return e
 	}
 	k.listen(+1) // until the connection ends
 	if old := c.mine[at]; old != nil {
@@ -170,9 +158,9 @@ func (c *conversation) bind(ctx context.Context, came time.Time, g *guard.Gate, 
 	c.forget()
 	c.mine[at] = k
 	if until.IsZero() {
-		return errorOf(b.Err())
+		return errorOf(k.b.Err())
 	}
-	term := b.Term()
+	term := k.b.Term()
 	r.Map(5)
 	for _, f := range [][2]string{{"partition", at.partition}, {"election", term.Election}, {"owner", term.Owner}} {
 		r.Text(f[0])

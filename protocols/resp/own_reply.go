@@ -1,5 +1,7 @@
 package resp
 
+import "strings"
+
 // A Reply is built up to one whole reply, in the protocol of the session: what RESP2 has no
 // type for is written as clients of RESP2 expect it.
 type Reply struct {
@@ -12,6 +14,19 @@ func (r *Reply) Proto() int { return r.proto }
 
 // Error writes an error. Its first word is for programs; the text is one line.
 func (r *Reply) Error(word, text string) { r.b = append(r.b, errorLine(word, text)...) }
+
+// Refuse writes an error whose first word is a code of lower-case words with hyphens between:
+// INVALIDTOKEN of invalid-token. The hint may be empty.
+func (r *Reply) Refuse(code, message, hint string) {
+	text := message + "."
+	if hint != "" {
+		text += " " + hint
+	}
+	r.Error(ErrorWord(code), text)
+}
+
+// ErrorWord is a code as the first word of an error.
+func ErrorWord(code string) string { return strings.ToUpper(strings.ReplaceAll(code, "-", "")) }
 
 // OK writes OK.
 func (r *Reply) OK() { r.b = append(r.b, "+OK\r\n"...) }
