@@ -20,14 +20,7 @@ func (r *Rules) Calling(targets []Target) Decision {
 		case one.Deny:
 			return one
 		}
-		for _, e := range one.Elections {
-			if !slices.Contains(d.Elections, e) {
-				d.Elections = append(d.Elections, e)
-			}
-		}
-		if d.Open && !one.Open {
-			d.Rule, d.Open = one.Rule, false
-		}
+		d.add(one)
 	}
 	return d
 }

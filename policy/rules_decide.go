@@ -131,18 +131,25 @@ func (r *Rules) Decide(targets []Target) Decision {
 		if one.Deny {
 			return one
 		}
-		for _, e := range one.Elections {
-			if !slices.Contains(d.Elections, e) {
-				d.Elections = append(d.Elections, e)
-			}
-		}
-		if first && one.Open || d.Open && !one.Open {
+		if first && one.Open {
 			d.Rule = one.Rule
 		}
-		d.Open = d.Open && one.Open
+		d.add(one)
 		first = false
 	}
 	return d
+}
+
+// add takes in the decision on one more target, which denies nothing.
+func (d *Decision) add(one Decision) {
+	for _, e := range one.Elections {
+		if !slices.Contains(d.Elections, e) {
+			d.Elections = append(d.Elections, e)
+		}
+	}
+	if d.Open && !one.Open {
+		d.Rule, d.Open = one.Rule, false
+	}
 }
 
 // Finding is what the rules say of one target, for people.

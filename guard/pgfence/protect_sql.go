@@ -20,8 +20,19 @@ func ProtectSQL(role string) (string, error) {
 		":name:", quote(role),
 		":mac:", macSQL("a.pid", "a.backend_start", "pg_catalog.split_part(proof, ':', 1)", "election"),
 		":separator:", "pg_catalog.chr(1)",
+		":proven:", provenSQL,
 	).Replace(protectSQL), nil
 }
+
+// provenSQL begins both functions of triggers: it fails where the process has proven nothing.
+const provenSQL = `DECLARE
+	proven pg_catalog.int8;
+BEGIN
+	BEGIN
+		proven := pg_catalog.currval(TG_ARGV[1]::pg_catalog.regclass);
+	EXCEPTION WHEN object_not_in_prerequisite_state THEN
+		PERFORM fenceproxy.prove(TG_ARGV[0], TG_ARGV[1], TG_RELID);
+	END;`
 
 // protectSQL is run as one transaction.
 //
@@ -100,28 +111,14 @@ $fenceproxy_function$;
 -- search_path, for that would cost as much as all the rest.
 CREATE OR REPLACE FUNCTION fenceproxy.protect() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 AS $fenceproxy_function$
-DECLARE
-	proven pg_catalog.int8;
-BEGIN
-	BEGIN
-		proven := pg_catalog.currval(TG_ARGV[1]::pg_catalog.regclass);
-	EXCEPTION WHEN object_not_in_prerequisite_state THEN
-		PERFORM fenceproxy.prove(TG_ARGV[0], TG_ARGV[1], TG_RELID);
-	END;
+:proven:
 	RETURN NULL;
 END
 $fenceproxy_function$;
 
 CREATE OR REPLACE FUNCTION fenceproxy.protect_row() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 AS $fenceproxy_function$
-DECLARE
-	proven pg_catalog.int8;
-BEGIN
-	BEGIN
-		proven := pg_catalog.currval(TG_ARGV[1]::pg_catalog.regclass);
-	EXCEPTION WHEN object_not_in_prerequisite_state THEN
-		PERFORM fenceproxy.prove(TG_ARGV[0], TG_ARGV[1], TG_RELID);
-	END;
+:proven:
 	IF TG_OP OPERATOR(pg_catalog.=) 'DELETE' THEN
 		RETURN OLD;
 	END IF;

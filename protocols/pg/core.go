@@ -48,7 +48,6 @@ type core struct {
 	tried    bool             // it was refused since the server was at rest
 	unled    *guard.Refusal   // why it was
 
-	isBound  bool
 	terms    []guard.Term // of the elections that it is bound to, in the order of the binds
 	prepared bool         // the server allows PREPARE TRANSACTION
 	proofs   []string     // of each term that is bound, where there is a key; see injection
@@ -185,6 +184,9 @@ func (c *core) credential() (guard.Credential, *guard.Refusal) {
 	return cred, nil
 }
 
+// isBound says whether the session is bound to any term.
+func (c *core) isBound() bool { return len(c.terms) > 0 }
+
 // standing is why this session may not write.
 func (c *core) standing() *guard.Refusal {
 	if c.refusal != nil {
@@ -199,7 +201,7 @@ func (c *core) standing() *guard.Refusal {
 // bound reports that the upstream connection is bound to the term, and that the permit
 // was live after that. Only now may anything be written.
 func (c *core) bound(t guard.Term, prepared bool) (inject []byte) {
-	c.isBound, c.prepared, c.refusal = true, c.prepared || prepared, nil
+	c.prepared, c.refusal = c.prepared || prepared, nil
 	c.terms = append(c.terms, t)
 	if c.phase == settling {
 		return c.injection()

@@ -105,7 +105,7 @@ func (c *core) hold() bool {
 	}
 	// A reader's next message waits for the answer to the one before, in which the server
 	// reports whether a function made the session read-write.
-	return (c.suspect || !c.isBound) && c.track.state() == willDrain
+	return (c.suspect || !c.isBound()) && c.track.state() == willDrain
 }
 
 // mustRepair says whether a bound session came to rest read-only, after DISCARD ALL or
@@ -117,14 +117,14 @@ func (c *core) mustRepair() bool {
 	}
 	lostProofs := c.reset && len(c.proofs) > 0
 	c.suspect, c.reset = false, false
-	return c.isBound && c.readOnly == on && (!c.wish || lostProofs)
+	return c.isBound() && c.readOnly == on && (!c.wish || lostProofs)
 }
 
 // sent records a message that goes upstream.
 func (c *core) sent(typ byte) {
 	c.judged = judgement{}
 	c.track.sent(typ)
-	if c.isBound && (typ == 'S' || typ == 'Q') && (c.resetUnnamed || c.resetNamed) {
+	if c.isBound() && (typ == 'S' || typ == 'Q') && (c.resetUnnamed || c.resetNamed) {
 		c.suspect, c.reset = true, true
 	}
 }

@@ -22,7 +22,7 @@ func (c *core) inspect(typ byte, in []byte, size int) (step, bool) {
 			return s, false
 		}
 	}
-	if c.isBound && typ != 'Q' && typ != 'P' {
+	if c.isBound() && typ != 'Q' && typ != 'P' {
 		c.sent(typ)
 		return step{}, true
 	}
@@ -46,12 +46,12 @@ func (c *core) inspect(typ byte, in []byte, size int) (step, bool) {
 		return step{}, true
 	}
 	limit := c.maxInspect
-	if !c.isBound {
+	if !c.isBound() {
 		// Parsing takes seconds a megabyte in the worst case, and a reader may be anybody.
 		limit = min(limit, maxReaderText)
 	}
 	if size > limit {
-		if c.isBound {
+		if c.isBound() {
 			return c.inspectLong(typ, in, size)
 		}
 		return c.refuse(typ, nil, size, code(policy.SQLTooComplex), "")
@@ -64,7 +64,7 @@ func (c *core) inspect(typ byte, in []byte, size int) (step, bool) {
 		name, _, _ := statement(typ, body)
 		return c.settled(typ, name, size)
 	}
-	if c.isBound {
+	if c.isBound() {
 		if c.ruled != nil {
 			if s, done := c.inspectRuled(typ, body, size); !done {
 				return s, false
@@ -318,7 +318,7 @@ func (c *core) fence(typ byte, name []byte, size int, v policy.SQLVerdict) (step
 		return c.acknowledge(typ, name, size, v)
 	}
 	elect, token := c.election, c.token
-	if c.isBound {
+	if c.isBound() {
 		token = election.Token{} // that of an earlier bind
 	}
 	for _, s := range v.Set {
@@ -329,14 +329,14 @@ func (c *core) fence(typ byte, name []byte, size int, v policy.SQLVerdict) (step
 			elect, err = s.Value, election.CheckID(s.Value)
 		}
 		if err != nil {
-			if !c.isBound || c.ruled != nil {
+			if !c.isBound() || c.ruled != nil {
 				c.refusal = &guard.Refusal{Reason: guard.InvalidCredential, Detail: err.Error()}
 				return c.refuse(typ, name, size, codeCredential, "")
 			}
 			return c.refuse(typ, name, size, codeFenceBound, "")
 		}
 	}
-	if c.isBound {
+	if c.isBound() {
 		mine := slices.IndexFunc(c.terms, func(t guard.Term) bool { return t.Election == elect })
 		switch {
 		case mine >= 0 && (token.IsZero() || token.Digest() == c.terms[mine].Digest):
@@ -387,7 +387,7 @@ func (c *core) acknowledge(typ byte, name []byte, size int, v policy.SQLVerdict)
 		switch {
 		case s.Token:
 			sql += "SET fence.token='" + placeholder + "';" // invariant 2
-		case c.isBound:
+		case c.isBound():
 			// SHOW says what it holds, not what it asks for.
 			elections, _ := c.holds()
 			sql += "SET fence.election='" + elections + "';"

@@ -143,7 +143,7 @@ func (c *core) parameter(body []byte) {
 		if string(value) != "on" {
 			c.readOnly = off
 		}
-		if c.readOnly == off && !c.isBound {
+		if c.readOnly == off && !c.isBound() {
 			// Invariant 1: the client went round the policy. No byte of its follows.
 			c.end(report{severity: "FATAL", code: "25006",
 				message: "this session became read-write without a live token; it is closed",
@@ -170,7 +170,7 @@ func (c *core) failure(msg, body []byte) (step, bool) {
 	state := string(field(body, 'C'))
 	if fatal('E', body) {
 		c.died = strings.HasPrefix(state, "57P")
-		if c.isBound && state == "57P01" {
+		if c.isBound() && state == "57P01" {
 			c.held = bytes.Clone(msg)
 			return step{drop: len(msg), next: ask}, false
 		}

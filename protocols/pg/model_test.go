@@ -406,7 +406,7 @@ func TestStreamStaysInStep(t *testing.T) {
 		if got, want := outcome(d.down), outcome(direct.sent); got != want {
 			t.Fatalf("client sends\n%s\nsees\n%s\nshould see\n%s", show(client, true), got, want)
 		}
-		if d.c.lead != nil && !d.c.isBound {
+		if d.c.lead != nil && !d.c.isBound() {
 			t.Fatal("the sidecar's session was not bound")
 		}
 		if len(d.in) > 0 {
@@ -476,7 +476,7 @@ func TestWildClients(t *testing.T) {
 		if bytes.Contains(d.up, []byte(testToken)) || bytes.Contains(d.down, []byte(markerPrefix)) {
 			t.Fatalf("client sends\n%s\nupstream\n%s", show(client, true), show(d.up, true))
 		}
-		if !d.c.isBound && (strings.Contains(show(d.up, true), `"INSERT`) || strings.Contains(show(d.up, true), `"COPY`)) {
+		if !d.c.isBound() && (strings.Contains(show(d.up, true), `"INSERT`) || strings.Contains(show(d.up, true), `"COPY`)) {
 			t.Fatalf("a write went upstream\n%s", show(d.up, true))
 		}
 		if len(d.in) > 0 && !d.clientOver && m.atRest() && d.c.hold() {

@@ -105,7 +105,7 @@ func (c *core) explain(why code, what string) report {
 	case codeCredential:
 		return c.refused("ERROR", c.standing())
 	}
-	if c.isBound && c.ruled != nil && policy.SQLReason(why) == policy.SQLUnparsed {
+	if c.isBound() && c.ruled != nil && policy.SQLReason(why) == policy.SQLUnparsed {
 		r, _ := c.permitsAnything("a text that cannot be parsed")
 		return r
 	}

@@ -335,7 +335,7 @@ func (r *ruling) setPath(p policy.SearchPath) {
 func (c *core) keeps(name []byte, t *policy.SQLTargets, writes bool) bool {
 	r := c.ruled
 	must := t.PathMatters() || t.TouchesPath || t.Rewinds || len(t.Executes) > 0
-	if !must && (c.isBound || !r.rules.Opens() || r.lost) {
+	if !must && (c.isBound() || !r.rules.Opens() || r.lost) {
 		return true
 	}
 	if !isASCII(name) {
@@ -472,7 +472,7 @@ func (c *core) ruledBind(portal, name []byte, size int) (step, bool) {
 	}
 	sets := r.prepared[sameName(name)]
 	for _, s := range sets {
-		if c.isBound {
+		if c.isBound() {
 			if s, known := c.knowPath(s.t); !known {
 				return s, false
 			}
@@ -481,7 +481,7 @@ func (c *core) ruledBind(portal, name []byte, size int) (step, bool) {
 			}
 		}
 	}
-	if !c.isBound {
+	if !c.isBound() {
 		for _, s := range sets {
 			if st, done := c.mayCall('B', nil, size, s.t); !done {
 				return st, false
@@ -551,13 +551,13 @@ func (c *core) ruledExecute(in []byte, size int) (step, bool) {
 
 // runsLate judges again what a portal is about to run.
 func (c *core) runsLate(t *policy.SQLTargets, size int) (step, bool) {
-	if !c.isBound && !c.ruled.open.is {
+	if !c.isBound() && !c.ruled.open.is {
 		return c.mayCall('E', nil, size, t) // for the rest, the server holds it back
 	}
 	if s, known := c.knowPath(t); !known {
 		return s, false
 	}
-	if c.isBound {
+	if c.isBound() {
 		if why, ok := c.permits(t); !ok {
 			return c.refuseRuled('E', nil, size, why)
 		}
@@ -571,7 +571,7 @@ func (c *core) runsLate(t *policy.SQLTargets, size int) (step, bool) {
 
 // ruledCall looks at a FunctionCall of a bound session: it may call anything.
 func (c *core) ruledCall(in []byte, size int) (step, bool) {
-	if !c.isBound {
+	if !c.isBound() {
 		return step{}, true
 	}
 	const need = 9 // up to the function's number
@@ -629,7 +629,7 @@ func (c *core) lacks(election string, d *policy.Decision) report {
 	}
 	r := refusalReport("ERROR", &guard.Refusal{Reason: guard.NoCredential, Election: election, Detail: detail})
 	switch {
-	case c.isBound:
+	case c.isBound():
 		r.hint = fmt.Sprintf("Present the live token of election %q too: SET fence.election = '%s'; SET fence.token = '...'.", election, quoted(election))
 	case election != c.election:
 		r.hint = fmt.Sprintf("Present the live token of election %q: SET fence.election = '%s'; SET fence.token = '...'.", election, quoted(election))

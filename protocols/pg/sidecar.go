@@ -49,7 +49,7 @@ func (c *core) asks(refused *guard.Refusal) bool {
 // meanwhile, and nothing else of the client's is under way.
 func (c *core) follow(typ byte, in []byte, size int) (step, bool) {
 	switch {
-	case c.lead == nil, c.isBound && c.own.Token.IsZero():
+	case c.lead == nil, c.isBound() && c.own.Token.IsZero():
 		return step{}, true
 	case c.setting == noSetting:
 		if c.tried || c.track.state() != idle || c.status != 'I' || !c.followsLead() {
