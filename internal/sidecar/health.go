@@ -147,6 +147,5 @@ func answer(w http.ResponseWriter, ok bool, v any) {
 	if ok {
 		status = http.StatusOK
 	}
-	w.Header().Set("Cache-Control", "no-store")
 	admin.WriteJSON(w, status, v)
 }
