@@ -26,18 +26,7 @@ func TestGates(t *testing.T) {
 		if !slices.Contains(want, p) {
 			t.Errorf("%s is described, and not there", p)
 		}
-		for status, r := range op["responses"].(object) {
-			if ref, ok := at(r, "$ref").(string); ok {
-				r = at(doc, strings.Split(ref[2:], "/")...)
-			}
-			all, _ := at(r, "content", "application/json", "schema", "allOf").([]any)
-			for _, s := range all {
-				codes, _ := at(s, "properties", "error", "properties", "code", "enum").([]any)
-				for _, c := range codes {
-					described[fmt.Sprint(status, " ", c)] = true
-				}
-			}
-		}
+		noteCodes(doc, op, described)
 	}
 	for code, status := range gateapi.Codes() {
 		if !described[fmt.Sprint(status, " ", code)] {

@@ -132,23 +132,28 @@ func TestDocument(t *testing.T) {
 	}
 }
 
+// noteCodes notes the codes that an operation is described to answer with, by their status.
+func noteCodes(doc, op object, described map[string]bool) {
+	for status, r := range op["responses"].(object) {
+		if ref, ok := at(r, "$ref").(string); ok {
+			r = at(doc, strings.Split(ref[2:], "/")...)
+		}
+		all, _ := at(r, "content", "application/json", "schema", "allOf").([]any)
+		for _, s := range all {
+			codes, _ := at(s, "properties", "error", "properties", "code", "enum").([]any)
+			for _, c := range codes {
+				described[fmt.Sprint(status, " ", c)] = true
+			}
+		}
+	}
+}
+
 // Every code of the elections that HTTP can answer with is described, with its status.
 func TestCodes(t *testing.T) {
 	doc := load(t)
 	described := make(map[string]bool)
 	for _, op := range operations(doc) {
-		for status, r := range op["responses"].(object) {
-			if ref, ok := at(r, "$ref").(string); ok {
-				r = at(doc, strings.Split(ref[2:], "/")...)
-			}
-			all, _ := at(r, "content", "application/json", "schema", "allOf").([]any)
-			for _, s := range all {
-				codes, _ := at(s, "properties", "error", "properties", "code", "enum").([]any)
-				for _, c := range codes {
-					described[fmt.Sprint(status, " ", c)] = true
-				}
-			}
-		}
+		noteCodes(doc, op, described)
 	}
 	for _, m := range electionapi.Meanings {
 		if m.Status != 0 && !described[fmt.Sprint(m.Status, " ", m.Code)] {
