@@ -114,6 +114,18 @@ func TestClosedLoop(t *testing.T) {
 	}
 }
 
+// The rate of an open loop follows from what a target does in its warm-up: one that was too
+// short for anything is prolonged.
+func TestWarmUpIsLongEnough(t *testing.T) {
+	w := &ownWork{kind{each: 1, open: func(context.Context, *Target, int) (session, error) {
+		return &fake{took: func(int) (time.Duration, error) { return time.Millisecond, nil }}, nil
+	}}}
+	sp := &Spec{Clients: 1, Open: true}
+	if err := w.prepare(testenv.Context(t), sp, []*Target{{Name: "slow"}}, 1); err != nil || sp.Rate <= 0 {
+		t.Errorf("a rate of %v, %v", sp.Rate, err)
+	}
+}
+
 // Of sessions that cannot all be opened none is left.
 func TestOpenSessions(t *testing.T) {
 	refused := errors.New("refused")
