@@ -57,10 +57,10 @@ func encode(f []string) (out []byte, err error) {
 			u16(n)
 		}
 		b = appendValues(b, values)
-		u16(append(results, 0)[0])
+		u16(firstOr(results, 0))
 	case "E":
 		str(f[0])
-		u32(atoi(append(f, "0")[1]))
+		u32(atoi(firstOr(f[1:], "0")))
 	case "D", "C":
 		b = append(b, f[0][0])
 		str(f[1])
@@ -72,6 +72,14 @@ func encode(f []string) (out []byte, err error) {
 	}
 	out = binary.BigEndian.AppendUint32([]byte{typ[0]}, uint32(4+len(b)))
 	return append(out, b...), nil
+}
+
+// firstOr only reads: the fields are those of a case, which several runs share.
+func firstOr[T any](s []T, or T) T {
+	if len(s) == 0 {
+		return or
+	}
+	return s[0]
 }
 
 func atoi(s string) int { n, _ := strconv.Atoi(s); return n }
