@@ -133,27 +133,10 @@ type ownWork struct{ kind kind }
 // warmUp is how long a target is warmed up, beside how long a slice is.
 const warmUp = 0.5
 
-// A target that did nothing yet is warmed up again, warmUps times at most and for twice as long
-// each time: on a busy machine a short slice may be over before its first operation.
-const (
-	warmUps    = 8
-	warmUpNext = 10 * time.Millisecond // the second one, at least
-)
-
-func (w *ownWork) warm(ctx context.Context, sp *Spec, t *Target, d time.Duration) (o outcome, err error) {
-	for range warmUps {
-		if o, err = w.run(ctx, sp, t, d, false); err != nil || o.operations > 0 {
-			return o, err
-		}
-		d = max(2*d, warmUpNext)
-	}
-	return o, nil
-}
-
 func (w *ownWork) prepare(ctx context.Context, sp *Spec, targets []*Target, d time.Duration) error {
 	slowest := math.Inf(1)
 	for _, t := range targets {
-		o, err := w.warm(ctx, sp, t, time.Duration(float64(d)*warmUp))
+		o, err := w.run(ctx, sp, t, time.Duration(float64(d)*warmUp), false)
 		if err != nil {
 			return err
 		}
