@@ -18,10 +18,11 @@ type buffer struct {
 	r, w  int
 
 	// How a read gets memory once there is something to read.
-	raw syscall.RawConn
-	try func(fd uintptr) bool
-	n   int
-	err error
+	raw  syscall.RawConn
+	try  func(fd uintptr) bool
+	n    int
+	err  error
+	much bool // the last read gave at least the usual size: there may be more
 	// Where the connection is not a socket (TLS), a first read goes here.
 	small []byte
 }
@@ -29,8 +30,8 @@ type buffer struct {
 // A chunk is memory of a buffer's.
 type chunk struct{ b []byte }
 
-// buffers lends memory to the sessions of a Server: usually of size bytes, where a message
-// must be there as a whole of four times that.
+// buffers lends memory to the sessions of a Server: usually of size bytes, where much comes
+// or a message must be there as a whole of four times that.
 type buffers struct {
 	size     int
 	one, big sync.Pool
@@ -147,6 +148,7 @@ func (b *buffer) grown(size, need int) int {
 func (b *buffer) read(n int, err error) error {
 	b.n = n
 	b.w += n
+	b.much = n >= b.pools.size
 	if n > 0 {
 		return nil // an error comes again
 	}
@@ -160,7 +162,11 @@ func (b *buffer) read(n int, err error) error {
 // gives the memory back, reports false and is called again when there is. So a session at
 // rest costs no memory, and a busy one no system call more.
 func (b *buffer) tryRead(fd uintptr) bool {
-	c := b.pools.get(b.pools.size)
+	size := b.pools.size
+	if b.much {
+		size *= 4
+	}
+	c := b.pools.get(size)
 	n, ready, err := protocols.ReadRaw(fd, c.b)
 	if b.n, b.err = n, err; n > 0 {
 		b.c = c

@@ -275,7 +275,7 @@ func (s *session) pumpClient(ctx context.Context) {
 			s.core.inform(st.text, v, t)
 			s.mu.Unlock()
 		case admit:
-			s.admitLater(ctx)
+			onOwnStack(func() { s.admitLater(ctx) })
 		case stop:
 			if !s.hasLastWord() {
 				_ = s.upstream.CloseWrite()
@@ -363,7 +363,9 @@ func (s *session) pumpServer(ctx context.Context, late *time.Timer) {
 			if s.leave == nil {
 				s.leave = s.srv.servers.enter(s.core.pid, s.to)
 			}
-			if !s.settle(ctx) {
+			settled := false
+			onOwnStack(func() { settled = s.settle(ctx) })
+			if !settled {
 				return
 			}
 		case verify:

@@ -13,10 +13,11 @@ import (
 type chunk struct{ b []byte }
 
 // A pool lends chunks to the sessions of a Server: what is read into is size bytes long,
-// what is written from grows from there and is kept while it is at most four times that.
+// or four times that where much comes; what is written from grows from there and is kept
+// while it is at most four times that.
 type pool struct {
-	size        int
-	reads, outs sync.Pool
+	size             int
+	reads, big, outs sync.Pool
 }
 
 func (p *pool) bytes() int {
@@ -26,11 +27,24 @@ func (p *pool) bytes() int {
 	return p.size
 }
 
-func (p *pool) toRead() *chunk {
-	if c, ok := p.reads.Get().(*chunk); ok {
+func (p *pool) toRead(much bool) *chunk {
+	from, size := &p.reads, p.bytes()
+	if much {
+		from, size = &p.big, 4*size
+	}
+	if c, ok := from.Get().(*chunk); ok {
 		return c
 	}
-	return &chunk{make([]byte, p.bytes())}
+	return &chunk{make([]byte, size)}
+}
+
+// read takes back what toRead lent.
+func (p *pool) read(c *chunk) {
+	if len(c.b) > p.bytes() {
+		p.big.Put(c)
+	} else {
+		p.reads.Put(c)
+	}
 }
 
 // toWrite is empty.
@@ -63,8 +77,9 @@ type reader struct {
 	err  error
 
 	// How a read gets memory once there is something to read.
-	raw syscall.RawConn
-	try func(fd uintptr) bool
+	raw  syscall.RawConn
+	try  func(fd uintptr) bool
+	much bool // the last read gave at least the usual size: there may be more
 	// Where the connection is not a socket, a first read goes here.
 	small []byte
 }
@@ -107,22 +122,22 @@ func (r *reader) next() ([]byte, error) {
 func (r *reader) done() {
 	switch full := r.raw == nil && (r.c == nil && r.n == len(r.small) || r.c != nil && r.n == len(r.c.b)); {
 	case full && r.c == nil:
-		r.c = r.pool.toRead()
+		r.c = r.pool.toRead(false)
 	case !full && r.c != nil:
-		r.pool.reads.Put(r.c)
+		r.pool.read(r.c)
 		r.c = nil
 	}
 }
 
 // tryRead reads into memory that it gets for that, if there is something to read.
 func (r *reader) tryRead(fd uintptr) bool {
-	c := r.pool.toRead()
+	c := r.pool.toRead(r.much)
 	var ready bool
 	r.n, ready, r.err = protocols.ReadRaw(fd, c.b)
 	if r.n > 0 {
-		r.c = c
+		r.c, r.much = c, r.n >= r.pool.bytes()
 		return true
 	}
-	r.pool.reads.Put(c)
+	r.pool.read(c)
 	return ready
 }
