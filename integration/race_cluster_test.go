@@ -75,16 +75,12 @@ func (c *valved) Close() error {
 	return c.Conn.Close()
 }
 
-// nodePorts returns ports that were free a moment ago, no two the same.
-func nodePorts(t *testing.T, n int) (ports []int) {
+// nodePorts are free ports, no two the same.
+func nodePorts(t *testing.T, n int) []int {
 	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close() // when all are chosen
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	ports, err := servers.FreePorts(n)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return ports
 }

@@ -140,7 +140,7 @@ func smallSpecs(t *testing.T, wire string) []*load.Spec {
 
 func checkSlice(t *testing.T, sc *bench.Scenario, s *bench.Slice) {
 	t.Helper()
-	if s.Operations <= 0 || s.Seconds <= 0 {
+	if s.Operations+float64(s.Unsent) <= 0 || s.Seconds <= 0 { // a busy machine may be late for all of so short an open loop
 		t.Errorf("%s, %s: nothing was done", sc.Name, s.Target)
 	}
 	if sc.Unit == bench.Sessions {

@@ -86,7 +86,7 @@ func TestWatch(t *testing.T) {
 		// A renewal is no change; a new term at once after the old one is.
 		second := grab(t, b, 10*time.Second)
 		time.AfterFunc(4*time.Second, func() { _, _ = b.Renew(ctx, "a", second.Token) })
-		time.AfterFunc(7*time.Second, func() {
+		time.AfterFunc(7*time.Second+DefaultWatchEvery/2, func() { // between two looks, so that nobody sees it vacant
 			_, _ = b.Resign(ctx, "a", second.Token, election.ResignOptions{})
 			grab(t, b, 10*time.Second)
 		})

@@ -144,16 +144,6 @@ func NewDir(pattern string) (string, error) {
 	return dir, err
 }
 
-// FreePort returns a loopback port that was free a moment ago.
-func FreePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
-}
-
 // lookup finds a program in the named directory, on PATH or below one of the globs.
 func lookup(dir, name string, globs ...string) (string, error) {
 	if dir != "" {

@@ -77,12 +77,12 @@ func StartZooKeeper(ctx context.Context, o ZooKeeperOptions) (*ZooKeeper, error)
 // that are free now.
 func (z *ZooKeeper) configure(o ZooKeeperOptions) error {
 	var members strings.Builder
-	clients, err := freePorts(o.Nodes)
+	clients, err := FreePorts(o.Nodes)
 	if err != nil {
 		return err
 	}
 	if o.Nodes > 1 {
-		peers, err := freePorts(2 * o.Nodes)
+		peers, err := FreePorts(2 * o.Nodes)
 		if err != nil {
 			return err
 		}
@@ -265,18 +265,4 @@ func fourLetters(ctx context.Context, addr, word string) (string, error) {
 	}
 	said, err := io.ReadAll(io.LimitReader(c, 64<<10))
 	return string(said), err
-}
-
-// freePorts returns n different loopback ports that were free a moment ago.
-func freePorts(n int) ([]int, error) {
-	ports := make([]int, n)
-	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close()
-		ports[i] = l.Addr().(*net.TCPAddr).Port
-	}
-	return ports, nil
 }
