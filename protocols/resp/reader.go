@@ -14,7 +14,7 @@ type chunk struct{ b []byte }
 
 // A pool lends chunks to the sessions of a Server: what is read into is size bytes long,
 // or four times that where much comes; what is written from grows from there and is kept
-// while it is at most four times that.
+// while it is at most eight times that: a piece of four, and what is said beside it.
 type pool struct {
 	size             int
 	reads, big, outs sync.Pool
@@ -57,7 +57,7 @@ func (p *pool) toWrite() *chunk {
 
 // written takes back what toWrite lent and what it has grown to.
 func (p *pool) written(c *chunk, b []byte) {
-	if cap(b) <= 4*p.bytes() {
+	if cap(b) <= 8*p.bytes() {
 		c.b = b[:0]
 		p.outs.Put(c)
 	}
