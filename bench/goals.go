@@ -1,8 +1,10 @@
 package bench
 
 import (
+	"fmt"
 	"math"
 	"path"
+	"slices"
 )
 
 // A Goal is something that the proxy is meant to reach.
@@ -16,60 +18,77 @@ type Goal struct {
 	// Text has the value in words: "x pgbouncer-session".
 	Text string
 
-	value func(*Scenario) Summary
+	value func(*Scenario) Value
 }
 
 // A Row is a goal at one scenario.
 type Row struct {
 	Goal     Goal
 	Scenario string // empty where nothing was measured
-	Value    Summary
+	Value    Value
+}
+
+// A Value is what was measured of a goal.
+type Value struct {
+	Summary
+	// Text says what there is where that is no number to hold beside the goal's.
+	Text string
+	// Better says that it is met all the same.
+	Better bool
 }
 
 // Measured reports whether there is a value.
-func (r Row) Measured() bool { return r.Value.N > 0 && !math.IsNaN(r.Value.Median) }
+func (r Row) Measured() bool { return r.Value.Better || r.Value.N > 0 && !math.IsNaN(r.Value.Median) }
 
 // Met reports whether the median reaches the goal.
 func (r Row) Met() bool {
-	return r.Measured() && !(r.Value.Median < r.Goal.AtLeast) && !(r.Value.Median > r.Goal.AtMost)
+	return r.Measured() && (r.Value.Better || !(r.Value.Median < r.Goal.AtLeast) && !(r.Value.Median > r.Goal.AtMost))
 }
 
 // ratio is the value of a's metric beside b's.
-func ratio(m Metric, a, b string) func(*Scenario) Summary {
-	return func(sc *Scenario) Summary { return Summarize(sc.Ratios(m, a, b)) }
+func ratio(m Metric, a, b string) func(*Scenario) Value {
+	return func(sc *Scenario) Value { return Value{Summary: Summarize(sc.Ratios(m, a, b))} }
 }
 
 // added is what a adds to direct's latency, beside what b adds: the ratio of the medians
-// of the differences by round. The quartiles are not known.
-func added(m Metric, a, b string) func(*Scenario) Summary {
-	return func(sc *Scenario) Summary {
+// of the differences by round. The quartiles are not known. Where b adds nothing, which is
+// noise, there is no ratio: a is as good where it adds nothing either, or less than b, and
+// the differences are shown.
+func added(m Metric, a, b string) func(*Scenario) Value {
+	return func(sc *Scenario) Value {
 		da := Summarize(sc.Differences(m, a, Direct))
 		db := Summarize(sc.Differences(m, b, Direct))
-		if da.N == 0 || db.N == 0 || db.Median <= 0 {
-			return Summary{}
+		if da.N == 0 || db.N == 0 {
+			return Value{}
+		}
+		if db.Median <= 0 {
+			return Value{
+				Text:   fmt.Sprintf("%s adds %s µs, %s %s µs", a, short(da.Median), b, short(db.Median)),
+				Better: da.Median <= max(0, db.Median),
+			}
 		}
 		v := da.Median / db.Median
-		return Summary{Median: v, Q1: v, Q3: v, N: min(da.N, db.N)}
+		return Value{Summary: Summary{Median: v, Q1: v, Q3: v, N: min(da.N, db.N)}}
 	}
 }
 
-func kilobytes(process, target string) func(*Scenario) Summary {
-	return func(sc *Scenario) Summary {
+func kilobytes(process, target string) func(*Scenario) Value {
+	return func(sc *Scenario) Value {
 		vs := sc.Values(Memory(process), target)
 		for i := range vs {
 			vs[i] /= 1 << 10
 		}
-		return Summarize(vs)
+		return Value{Summary: Summarize(vs)}
 	}
 }
 
 // Goals are what the proxy is meant to reach.
 func Goals() []Goal {
 	nan := math.NaN()
-	least := func(title, where string, v float64, text string, value func(*Scenario) Summary) Goal {
+	least := func(title, where string, v float64, text string, value func(*Scenario) Value) Goal {
 		return Goal{title, where, v, nan, text, value}
 	}
-	most := func(title, where string, v float64, text string, value func(*Scenario) Summary) Goal {
+	most := func(title, where string, v float64, text string, value func(*Scenario) Value) Goal {
 		return Goal{title, where, nan, v, text, value}
 	}
 	const pgbench, redis = "postgres/pgbench-*/prepared/*", "redis/benchmark-*/*/*"
@@ -89,6 +108,19 @@ func Goals() []Goal {
 	}
 }
 
+// at is the goal at a scenario, without a value where it is not about that.
+func (g Goal) at(sc *Scenario) Row {
+	if ok, err := path.Match(g.Where, sc.Name); err != nil || !ok {
+		return Row{Goal: g}
+	}
+	return Row{g, sc.Name, g.value(sc)}
+}
+
+// Missed reports whether a goal is measured at the scenario and not met.
+func (sc *Scenario) Missed() bool {
+	return slices.ContainsFunc(Goals(), func(g Goal) bool { row := g.at(sc); return row.Measured() && !row.Met() })
+}
+
 // Rows are the goals at every scenario that each is about. A goal without one has one row,
 // which is not measured.
 func (r *Report) Rows() []Row {
@@ -96,11 +128,7 @@ func (r *Report) Rows() []Row {
 	for _, g := range Goals() {
 		before := len(rows)
 		for i := range r.Scenarios {
-			sc := &r.Scenarios[i]
-			if ok, err := path.Match(g.Where, sc.Name); err != nil || !ok {
-				continue
-			}
-			if row := (Row{g, sc.Name, g.value(sc)}); row.Measured() {
+			if row := g.at(&r.Scenarios[i]); row.Measured() || row.Value.Text != "" {
 				rows = append(rows, row)
 			}
 		}

@@ -63,10 +63,16 @@ func (r *Report) writeGoals(b *strings.Builder) {
 		}
 		measured, verdict := "-", "not measured"
 		if row.Measured() {
-			measured, verdict = spread(row.Value), "**not met**"
+			measured, verdict = spread(row.Value.Summary), "**not met**"
+			if sc := r.Scenario(row.Scenario); sc != nil && sc.Profile != nil {
+				verdict = fmt.Sprintf("[**not met**](#%s)", sc.whyID())
+			}
 			if row.Met() {
 				verdict = "met"
 			}
+		}
+		if row.Value.Text != "" {
+			measured = row.Value.Text
 		}
 		scenario := row.Scenario
 		if scenario == "" {
@@ -103,6 +109,7 @@ func (sc *Scenario) write(b *strings.Builder) {
 	for _, t := range slices.Sorted(maps.Keys(sc.LeftOut)) {
 		fmt.Fprintf(b, "Without %s: %s.\n\n", t, sc.LeftOut[t])
 	}
+	sc.writeWhy(b)
 }
 
 // A column of a scenario's table.

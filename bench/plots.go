@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Plots are the pictures of a report: ratios of throughput by wire, the latencies of each
+// Plots are the pictures of a report: ratios of throughput and what proxies cost by wire, the latencies of each
 // open loop, and the fence's and elections' own.
 func (r *Report) Plots() []Plot {
 	var plots []Plot
@@ -16,6 +16,16 @@ func (r *Report) Plots() []Plot {
 			title := wireTitle(wire) + ": throughput beside direct"
 			plots = append(plots, Plot{wire + "-throughput.svg", title,
 				bars(title, "x direct (median of pairs; the line across a bar is the quartiles)", 1, all)})
+		}
+	}
+	for _, wire := range r.wires() {
+		if all := r.costs(wire, CPU(Proxy), 1, func(sc *Scenario) bool { return sc.Tool == "pgbench" || sc.Tool == "redis-benchmark" }); len(all) > 0 {
+			title := wireTitle(wire) + ": processor time of the proxy an operation"
+			plots = append(plots, Plot{wire + "-cpu.svg", title, bars(title, "µs (median and quartiles)", 0, all)})
+		}
+		if all := r.costs(wire, Memory(Proxy), 1<<10, func(sc *Scenario) bool { return sc.Unit == Sessions }); len(all) > 0 {
+			title := wireTitle(wire) + ": memory of the proxy for an idle session"
+			plots = append(plots, Plot{wire + "-memory.svg", title, bars(title, "KB", 0, all)})
 		}
 	}
 	for i := range r.Scenarios {
@@ -67,6 +77,28 @@ func (r *Report) throughputs(wire string) []bar {
 		}
 		for _, t := range sc.Targets[1:] {
 			if s := Summarize(sc.Ratios(Throughput, t, sc.Targets[0])); s.N > 0 {
+				all = append(all, bar{t, colourOf(t), strings.TrimPrefix(sc.Title, wireTitle(wire)+": "), s})
+			}
+		}
+	}
+	return all
+}
+
+// costs are a metric, divided, of all targets that have it but the first, in the scenarios
+// that are wanted.
+func (r *Report) costs(wire string, m Metric, unit float64, wanted func(*Scenario) bool) []bar {
+	var all []bar
+	for i := range r.Scenarios {
+		sc := &r.Scenarios[i]
+		if sc.Wire != wire || !wanted(sc) || len(sc.Targets) == 0 {
+			continue
+		}
+		for _, t := range sc.Targets[1:] {
+			vs := sc.Values(m, t)
+			for i := range vs {
+				vs[i] /= unit
+			}
+			if s := Summarize(vs); s.N > 0 {
 				all = append(all, bar{t, colourOf(t), strings.TrimPrefix(sc.Title, wireTitle(wire)+": "), s})
 			}
 		}

@@ -79,6 +79,8 @@ type Scenario struct {
 	// Failed says why the scenario ended early; empty when it did not.
 	Failed string  `json:"failed,omitempty"`
 	Slices []Slice `json:"slices"`
+	// Profile says where the proxy's time goes, where a goal is not met.
+	Profile *Profile `json:"profile,omitempty"`
 	// Histograms are all latencies of a target, as Latencies.Encode writes them.
 	Histograms map[string]string `json:"histograms,omitempty"`
 }

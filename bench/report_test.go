@@ -124,10 +124,10 @@ func TestGoals(t *testing.T) {
 	if unmeasured == 0 {
 		t.Error("all was measured")
 	}
-	if (Row{Goal: Goal{AtLeast: 1, AtMost: math.NaN()}, Value: Summary{Median: 0.99, N: 3}}).Met() {
+	if (Row{Goal: Goal{AtLeast: 1, AtMost: math.NaN()}, Value: Value{Summary: Summary{Median: 0.99, N: 3}}}).Met() {
 		t.Error("0.99 is at least 1")
 	}
-	if (Row{Goal: Goal{AtLeast: math.NaN(), AtMost: 1}, Value: Summary{Median: 1.01, N: 3}}).Met() {
+	if (Row{Goal: Goal{AtLeast: math.NaN(), AtMost: 1}, Value: Value{Summary: Summary{Median: 1.01, N: 3}}}).Met() {
 		t.Error("1.01 is at most 1")
 	}
 }
@@ -202,7 +202,7 @@ func TestPlots(t *testing.T) {
 	for _, p := range testReport(t).Plots() {
 		names = append(names, p.File)
 	}
-	if want := []string{"postgres-throughput.svg", "redis-reads-open-1.svg", "sever.svg", "failover.svg"}; !slices.Equal(names, want) {
+	if want := []string{"postgres-throughput.svg", "postgres-cpu.svg", "redis-memory.svg", "redis-reads-open-1.svg", "sever.svg", "failover.svg"}; !slices.Equal(names, want) {
 		t.Errorf("plots %v, want %v", names, want)
 	}
 	if got := new(Report).Plots(); len(got) != 0 {

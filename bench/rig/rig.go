@@ -64,8 +64,9 @@ type Rig struct {
 	// Server is the server's process, Proxy that of fenceproxy for bound sessions.
 	Server, Proxy *servers.Process
 
-	o   Options
-	all []interface{ Stop() }
+	o     Options
+	admin string // the socket of Proxy's admin listener
+	all   []interface{ Stop() }
 }
 
 // Start sets it all up.
@@ -241,7 +242,11 @@ func (r *Rig) redis(ctx context.Context) error {
 // proxies starts fenceproxy, takes the leadership, and adds the bound and the unbound way.
 // Each has a process of its own, so that the memory of one is not the other's.
 func (r *Rig) proxies(ctx context.Context) error {
-	p, err := r.StartProxy(ctx)
+	var err error
+	if r.admin, err = r.adminSocket(); err != nil {
+		return err
+	}
+	p, err := r.startProxy(ctx, "admin:\n  listen: unix:"+r.admin+"\n")
 	if err != nil {
 		return err
 	}
@@ -263,14 +268,17 @@ func (r *Rig) proxies(ctx context.Context) error {
 }
 
 // StartProxy runs a fenceproxy serve of its own in front of the server.
-func (r *Rig) StartProxy(ctx context.Context) (*servers.Process, error) {
+func (r *Rig) StartProxy(ctx context.Context) (*servers.Process, error) { return r.startProxy(ctx, "") }
+
+// startProxy has more in the configuration.
+func (r *Rig) startProxy(ctx context.Context, more string) (*servers.Process, error) {
 	control := "redis://" + r.Server.Addr
 	if r.o.Wire == load.Postgres {
 		control = r.Server.DSN(pgfence.DefaultRole, "postgres")
 	}
 	p, err := servers.StartProgram(ctx, r.o.Self, "fenceproxy.yaml", func(addr string) string {
-		return fmt.Sprintf("elections:\n  backend: %s\nlisteners:\n  - name: bench\n    protocol: %s\n    listen: %s\n    upstream: %s\n    control: %s\n    election: %s\n    max_conns: 20000\nlog:\n  level: warn\ndrain: 1s\n",
-			r.Elections, r.o.Wire, addr, r.Server.Addr, control, Election)
+		return fmt.Sprintf("elections:\n  backend: %s\nlisteners:\n  - name: bench\n    protocol: %s\n    listen: %s\n    upstream: %s\n    control: %s\n    election: %s\n    max_conns: 20000\nlog:\n  level: warn\ndrain: 1s\n%s",
+			r.Elections, r.o.Wire, addr, r.Server.Addr, control, Election, more)
 	}, "serve", "-c")
 	return p, r.add("fenceproxy", p, err)
 }

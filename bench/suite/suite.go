@@ -179,7 +179,7 @@ func runOn(ctx context.Context, o Options, specs []*load.Spec, ro rig.Options, r
 	}
 	defer r.Stop()
 	introduce(report, r, ro.Wire)
-	return measure(ctx, specs, r.Targets, o.Settings, report)
+	return measure(ctx, specs, r.Targets, o.Settings, report, profileOn(r, o.Slice, o.Progress))
 }
 
 // introduce writes down what runs on a rig of a wire.
@@ -198,8 +198,9 @@ func wireName(process, wire string) string {
 	return process
 }
 
-// measure runs scenarios on targets.
-func measure(ctx context.Context, specs []*load.Spec, targets []*load.Target, s load.Settings, report *bench.Report) error {
+// measure runs scenarios on targets. Explain may be nil. What it cannot explain is noted, and
+// no failure: the measurement stands.
+func measure(ctx context.Context, specs []*load.Spec, targets []*load.Target, s load.Settings, report *bench.Report, explain profiler) error {
 	for _, sp := range specs {
 		sc, err := load.Run(ctx, sp, targets, s)
 		if err != nil {
@@ -207,6 +208,13 @@ func measure(ctx context.Context, specs []*load.Spec, targets []*load.Target, s 
 		}
 		if sc.Failed != "" && s.Progress != nil {
 			s.Progress(sp.Name + " FAILED: " + sc.Failed)
+		}
+		if explain != nil {
+			if err := explain(ctx, sp, &sc); ctx.Err() != nil {
+				return ctx.Err()
+			} else if err != nil {
+				report.Notes = append(report.Notes, "There is no profile of "+sc.Name+": "+err.Error())
+			}
 		}
 		report.Scenarios = append(report.Scenarios, sc)
 	}
@@ -243,7 +251,7 @@ func Yours(ctx context.Context, o Options, specs []*load.Spec, targets []*load.T
 	if err := prepare(ctx, targets[0]); err != nil {
 		return nil, err
 	}
-	err = measure(ctx, specs, targets, o.Settings, report)
+	err = measure(ctx, specs, targets, o.Settings, report, nil)
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	if err := errors.Join(err, remove(after, targets[0])); err != nil {

@@ -1,6 +1,7 @@
 package suite
 
 import (
+	"context"
 	"os"
 	"path"
 	"path/filepath"
@@ -84,7 +85,7 @@ func smoke(t *testing.T, wire string) {
 	defer r.Stop()
 	settings := load.Settings{Rounds: 1, Slice: 20 * time.Millisecond, Progress: func(line string) { t.Log(line) }}
 	report := NewReport("smoke")
-	if err := measure(ctx, smallSpecs(t, wire), r.Targets, settings, report); err != nil {
+	if err := measure(ctx, smallSpecs(t, wire), r.Targets, settings, report, nil); err != nil {
 		t.Fatal(err)
 	}
 	tool := load.RedisBenchmark("set", 16, 2)
@@ -92,8 +93,15 @@ func smoke(t *testing.T, wire string) {
 		tool = load.Pgbench("simple-update", "prepared", 2)
 	}
 	two := []*load.Target{r.Target(bench.Direct), r.Target(bench.Fenced)} // pgbench takes a second each
-	if err := measure(ctx, []*load.Spec{tool}, two, settings, report); err != nil {
+	profiled := func(ctx context.Context, sp *load.Spec, sc *bench.Scenario) (err error) {
+		sc.Profile, err = load.Profile(ctx, sp, r.Target(bench.Fenced), time.Second, func(ctx context.Context) ([]byte, error) { return r.Profile(ctx, 2) })
+		return err
+	}
+	if err := measure(ctx, []*load.Spec{tool}, two, settings, report, profiled); err != nil {
 		t.Fatal(err)
+	}
+	if p := report.Scenarios[len(report.Scenarios)-1].Profile; p == nil || p.Samples == 0 || p.PerOperation.Reads <= 0 || p.PerOperation.Writes <= 0 {
+		t.Errorf("profile %+v, notes %q", p, report.Notes)
 	}
 	if _, err := finish(report); err != nil {
 		t.Error(err)

@@ -36,6 +36,7 @@ func openAdmin(ctx context.Context, c *config.Admin, log *slog.Logger) (*adminLi
 		}
 	}
 	a.Server = admin.New(admin.Config{Token: c.Token.Reveal(), TLS: a.cert, Log: a.log})
+	a.API(admin.ProfilePattern, admin.Profile())
 	if a.listener, err = listenAt(ctx, c.Listen, c.SocketMode, protocols.SocketPath); err != nil {
 		return failed(err)
 	}

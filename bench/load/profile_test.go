@@ -1,0 +1,27 @@
+package load
+
+import (
+	"os"
+	"testing"
+)
+
+func TestKernelCounts(t *testing.T) {
+	const status = "Name:\tx\nvoluntary_ctxt_switches:\t12\nnonvoluntary_ctxt_switches:\t3\n"
+	if v, n := countIn(status, "voluntary_ctxt_switches:"), countIn(status, "nonvoluntary_ctxt_switches:"); v != 12 || n != 3 {
+		t.Errorf("%v and %v", v, n)
+	}
+	if countIn(status, "other:") != 0 {
+		t.Error("a line that is not there")
+	}
+	before, err := kernelCounts(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := kernelCounts(os.Getpid())
+	if err != nil || after.Reads <= before.Reads {
+		t.Errorf("%+v and then %+v, %v", before, after, err)
+	}
+	if _, err := kernelCounts(-1); err == nil {
+		t.Error("the counts of no process")
+	}
+}
