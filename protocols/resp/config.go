@@ -86,8 +86,8 @@ type Config struct {
 	// header is under way; zero means half of MaxConns. MaxPerAddress bounds the connections of one client
 	// address; zero means no bound.
 	MaxConns, MaxPending, MaxPerAddress int
-	// Buffer is how many bytes a session reads at once from either side; zero means
-	// DefaultBuffer.
+	// Buffer is how many bytes a session reads at once from either side, or four times
+	// that where as much comes; zero means DefaultBuffer.
 	Buffer int
 	// Drain is how long sessions may take to end when the server stops; zero means
 	// protocols.DefaultDrain.
