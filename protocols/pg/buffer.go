@@ -3,7 +3,6 @@ package pg
 import (
 	"io"
 	"net"
-	"sync"
 	"syscall"
 
 	"github.com/fenceproxy/fenceproxy/protocols"
@@ -13,65 +12,28 @@ import (
 // only while it holds bytes: a session at rest has none.
 type buffer struct {
 	from  net.Conn
-	pools *buffers
-	c     *chunk // nil while empty
+	pools *protocols.Chunks
+	c     *protocols.Chunk // nil while empty
 	r, w  int
 
 	// How a read gets memory once there is something to read.
-	raw  syscall.RawConn
-	try  func(fd uintptr) bool
-	n    int
-	err  error
-	much bool // the last read gave at least the usual size: there may be more
+	raw syscall.RawConn
+	try func(fd uintptr) bool
+	n   int // what the last read gave
+	err error
 	// Where the connection is not a socket (TLS), a first read goes here.
 	small []byte
-}
-
-// A chunk is memory of a buffer's.
-type chunk struct{ b []byte }
-
-// buffers lends memory to the sessions of a Server: usually of size bytes, where much comes
-// or a message must be there as a whole of four times that.
-type buffers struct {
-	size     int
-	one, big sync.Pool
 }
 
 // smallRead is how much memory a session at rest keeps for a connection that is no socket.
 const smallRead = 1 << 10
 
-func (p *buffers) get(size int) *chunk {
-	pool := p.pool(size)
-	if pool != nil {
-		if c, ok := pool.Get().(*chunk); ok {
-			return c
-		}
-	}
-	return &chunk{make([]byte, size)}
-}
-
-func (p *buffers) put(c *chunk) {
-	if pool := p.pool(len(c.b)); pool != nil {
-		pool.Put(c)
-	}
-}
-
-func (p *buffers) pool(size int) *sync.Pool {
-	switch size {
-	case p.size:
-		return &p.one
-	case 4 * p.size:
-		return &p.big
-	}
-	return nil
-}
-
-func newBuffer(pools *buffers, from net.Conn) *buffer {
+func newBuffer(pools *protocols.Chunks, from net.Conn) *buffer {
 	b := &buffer{from: from, pools: pools}
 	if b.raw = protocols.Raw(from); b.raw != nil {
 		b.try = b.tryRead
 	} else {
-		b.small = make([]byte, min(smallRead, pools.size))
+		b.small = make([]byte, min(smallRead, pools.Size))
 	}
 	return b
 }
@@ -81,14 +43,14 @@ func (b *buffer) bytes() []byte {
 	if b.c == nil {
 		return nil
 	}
-	return b.c.b[b.r:b.w]
+	return b.c.B[b.r:b.w]
 }
 
 // preset makes p what was read, before anything was.
 func (b *buffer) preset(p []byte) {
 	if len(p) > 0 {
-		b.c = b.pools.get(max(len(p), b.pools.size))
-		b.w = copy(b.c.b, p)
+		b.c = b.pools.Get(max(len(p), b.pools.Size))
+		b.w = copy(b.c.B, p)
 	}
 }
 
@@ -98,8 +60,8 @@ func (b *buffer) take(n int) {
 	}
 	b.r, b.w = 0, 0
 	// A connection that is no socket is read into a chunk again if it gave much last time.
-	if b.small == nil || b.n <= len(b.small) || len(b.c.b) > b.pools.size {
-		b.pools.put(b.c)
+	if b.small == nil || b.n <= len(b.small) || len(b.c.B) > b.pools.Size {
+		b.pools.Put(b.c)
 		b.c = nil
 	}
 }
@@ -117,28 +79,28 @@ func (b *buffer) fill(need int) error {
 	case b.c == nil:
 		n, err := b.from.Read(b.small)
 		if n > 0 {
-			b.c = b.pools.get(b.pools.size)
-			copy(b.c.b, b.small[:n])
+			b.c = b.pools.Get(b.pools.Size)
+			copy(b.c.B, b.small[:n])
 		}
 		return b.read(n, err)
 	}
-	if b.r > 0 && (b.w == len(b.c.b) || len(b.c.b)-b.r < need) {
-		b.w = copy(b.c.b, b.c.b[b.r:b.w])
+	if b.r > 0 && (b.w == len(b.c.B) || len(b.c.B)-b.r < need) {
+		b.w = copy(b.c.B, b.c.B[b.r:b.w])
 		b.r = 0
 	}
-	if size := len(b.c.b); b.w == size {
-		grown := b.pools.get(b.grown(size, need))
-		copy(grown.b, b.c.b[:b.w])
-		b.pools.put(b.c)
+	if size := len(b.c.B); b.w == size {
+		grown := b.pools.Get(b.grown(size, need))
+		copy(grown.B, b.c.B[:b.w])
+		b.pools.Put(b.c)
 		b.c = grown
 	}
-	n, err := b.from.Read(b.c.b[b.w:])
+	n, err := b.from.Read(b.c.B[b.w:])
 	return b.read(n, err)
 }
 
 // grown is the size of the memory that follows one of size, which is full.
 func (b *buffer) grown(size, need int) int {
-	if big := 4 * b.pools.size; size < big {
+	if big := b.pools.Much(); size < big {
 		return big
 	}
 	return max(min(2*size, need), size+1)
@@ -148,7 +110,6 @@ func (b *buffer) grown(size, need int) int {
 func (b *buffer) read(n int, err error) error {
 	b.n = n
 	b.w += n
-	b.much = n >= b.pools.size
 	if n > 0 {
 		return nil // an error comes again
 	}
@@ -162,16 +123,15 @@ func (b *buffer) read(n int, err error) error {
 // gives the memory back, reports false and is called again when there is. So a session at
 // rest costs no memory, and a busy one no system call more.
 func (b *buffer) tryRead(fd uintptr) bool {
-	size := b.pools.size
-	if b.much {
-		size *= 4
+	c := b.pools.Get(b.pools.ForNext(b.n))
+	n, ready, err := protocols.ReadRaw(fd, c.B)
+	if ready {
+		b.n, b.err = n, err
 	}
-	c := b.pools.get(size)
-	n, ready, err := protocols.ReadRaw(fd, c.b)
-	if b.n, b.err = n, err; n > 0 {
+	if n > 0 {
 		b.c = c
 		return true
 	}
-	b.pools.put(c)
+	b.pools.Put(c)
 	return ready
 }

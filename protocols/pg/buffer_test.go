@@ -9,6 +9,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/fenceproxy/fenceproxy/protocols"
 )
 
 // conns are two ends of a connection of each kind that sessions read from.
@@ -37,7 +39,7 @@ func conns(t testing.TB) map[string][2]net.Conn {
 func TestBuffer(t *testing.T) {
 	for name, c := range conns(t) {
 		t.Run(name, func(t *testing.T) {
-			pools := &buffers{size: 512}
+			pools := &protocols.Chunks{Size: 512}
 			b := newBuffer(pools, c[0])
 			b.preset([]byte("greeting"))
 			sent := make([]byte, 1<<20)
@@ -69,8 +71,8 @@ func TestBuffer(t *testing.T) {
 					b.take(len(b.bytes()))
 					break
 				}
-				if b.c != nil && len(b.c.b) > 2*20_000 {
-					t.Fatalf("%d bytes of memory", len(b.c.b))
+				if b.c != nil && len(b.c.B) > 2*20_000 {
+					t.Fatalf("%d bytes of memory", len(b.c.B))
 				}
 				n := len(b.bytes())
 				if rand.IntN(3) == 0 {
@@ -93,7 +95,7 @@ func TestBuffer(t *testing.T) {
 func TestBufferAtRest(t *testing.T) {
 	for name, c := range conns(t) {
 		t.Run(name, func(t *testing.T) {
-			b := newBuffer(&buffers{size: DefaultBuffer}, c[0])
+			b := newBuffer(&protocols.Chunks{Size: DefaultBuffer}, c[0])
 			for range 3 {
 				go func() { _, _ = c[1].Write([]byte("message")) }()
 				if err := b.fill(5); err != nil || string(b.bytes()) != "message" {
@@ -120,7 +122,7 @@ func TestBufferAtRest(t *testing.T) {
 // A message costs no allocation, though the buffer gives its memory back after each.
 func TestBufferAllocates(t *testing.T) {
 	c := conns(t)["socket"]
-	b := newBuffer(&buffers{size: DefaultBuffer}, c[0])
+	b := newBuffer(&protocols.Chunks{Size: DefaultBuffer}, c[0])
 	message := make([]byte, 100)
 	n := testing.AllocsPerRun(1000, func() {
 		if _, err := c[1].Write(message); err != nil {

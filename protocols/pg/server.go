@@ -118,7 +118,7 @@ type Server struct {
 	cfg     Config
 	hosts   *hosts
 	servers serverOf
-	buffers buffers
+	buffers protocols.Chunks
 	sweeper sweeper
 	pending protocols.Count // connections that have not logged in
 	counts  protocols.Count // sessions, and connections by address
@@ -182,7 +182,7 @@ func New(c Config) (*Server, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Server{cfg: c, hosts: h, buffers: buffers{size: c.Buffer}}, nil
+	return &Server{cfg: c, hosts: h, buffers: protocols.Chunks{Size: c.Buffer}}, nil
 }
 
 // Serve serves the listener's clients until ctx is done or the listener fails, and

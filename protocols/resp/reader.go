@@ -9,56 +9,26 @@ import (
 	"github.com/fenceproxy/fenceproxy/protocols"
 )
 
-// A chunk is memory that is lent.
-type chunk struct{ b []byte }
-
-// A pool lends chunks to the sessions of a Server: what is read into is size bytes long,
-// or four times that where much comes; what is written from grows from there and is kept
-// while it is at most eight times that: a piece of four, and what is said beside it.
+// A pool lends memory to the sessions of a Server. What is read into is as Chunks have it;
+// what is written from grows from nothing, and is kept while it is at most eight times
+// their usual size: a piece of four, and what is said beside it.
 type pool struct {
-	size             int
-	reads, big, outs sync.Pool
-}
-
-func (p *pool) bytes() int {
-	if p.size == 0 {
-		return DefaultBuffer
-	}
-	return p.size
-}
-
-func (p *pool) toRead(much bool) *chunk {
-	from, size := &p.reads, p.bytes()
-	if much {
-		from, size = &p.big, 4*size
-	}
-	if c, ok := from.Get().(*chunk); ok {
-		return c
-	}
-	return &chunk{make([]byte, size)}
-}
-
-// read takes back what toRead lent.
-func (p *pool) read(c *chunk) {
-	if len(c.b) > p.bytes() {
-		p.big.Put(c)
-	} else {
-		p.reads.Put(c)
-	}
+	protocols.Chunks
+	outs sync.Pool
 }
 
 // toWrite is empty.
-func (p *pool) toWrite() *chunk {
-	if c, ok := p.outs.Get().(*chunk); ok {
+func (p *pool) toWrite() *protocols.Chunk {
+	if c, ok := p.outs.Get().(*protocols.Chunk); ok {
 		return c
 	}
-	return new(chunk)
+	return new(protocols.Chunk)
 }
 
 // written takes back what toWrite lent and what it has grown to.
-func (p *pool) written(c *chunk, b []byte) {
-	if cap(b) <= 8*p.bytes() {
-		c.b = b[:0]
+func (p *pool) written(c *protocols.Chunk, b []byte) {
+	if cap(b) <= 2*p.Much() {
+		c.B = b[:0]
 		p.outs.Put(c)
 	}
 }
@@ -72,14 +42,13 @@ const smallRead = 1 << 10
 type reader struct {
 	from net.Conn
 	pool *pool
-	c    *chunk // nil at rest
-	n    int
+	c    *protocols.Chunk // nil at rest
+	n    int              // what the last read gave
 	err  error
 
 	// How a read gets memory once there is something to read.
-	raw  syscall.RawConn
-	try  func(fd uintptr) bool
-	much bool // the last read gave at least the usual size: there may be more
+	raw syscall.RawConn
+	try func(fd uintptr) bool
 	// Where the connection is not a socket, a first read goes here.
 	small []byte
 }
@@ -89,7 +58,7 @@ func newReader(p *pool, from net.Conn) *reader {
 	if r.raw = protocols.Raw(from); r.raw != nil {
 		r.try = r.tryRead
 	} else {
-		r.small = make([]byte, min(smallRead, p.bytes()))
+		r.small = make([]byte, min(smallRead, p.Size))
 	}
 	return r
 }
@@ -98,7 +67,6 @@ func newReader(p *pool, from net.Conn) *reader {
 func (r *reader) next() ([]byte, error) {
 	switch {
 	case r.raw != nil:
-		r.n = 0
 		if err := r.raw.Read(r.try); err != nil {
 			return nil, err
 		}
@@ -106,7 +74,7 @@ func (r *reader) next() ([]byte, error) {
 		r.n, r.err = r.from.Read(r.small)
 		return r.small[:r.n], r.err
 	default:
-		r.n, r.err = r.from.Read(r.c.b)
+		r.n, r.err = r.from.Read(r.c.B)
 	}
 	if r.n == 0 && r.err == nil {
 		r.err = io.ErrNoProgress
@@ -114,30 +82,32 @@ func (r *reader) next() ([]byte, error) {
 	if r.c == nil {
 		return nil, r.err
 	}
-	return r.c.b[:r.n], r.err
+	return r.c.B[:r.n], r.err
 }
 
 // done gives the memory back. A connection that is no socket is read into much again if
 // it filled what there was.
 func (r *reader) done() {
-	switch full := r.raw == nil && (r.c == nil && r.n == len(r.small) || r.c != nil && r.n == len(r.c.b)); {
+	switch full := r.raw == nil && (r.c == nil && r.n == len(r.small) || r.c != nil && r.n == len(r.c.B)); {
 	case full && r.c == nil:
-		r.c = r.pool.toRead(false)
+		r.c = r.pool.Get(r.pool.Size)
 	case !full && r.c != nil:
-		r.pool.read(r.c)
+		r.pool.Put(r.c)
 		r.c = nil
 	}
 }
 
 // tryRead reads into memory that it gets for that, if there is something to read.
 func (r *reader) tryRead(fd uintptr) bool {
-	c := r.pool.toRead(r.much)
-	var ready bool
-	r.n, ready, r.err = protocols.ReadRaw(fd, c.b)
-	if r.n > 0 {
-		r.c, r.much = c, r.n >= r.pool.bytes()
+	c := r.pool.Get(r.pool.ForNext(r.n))
+	n, ready, err := protocols.ReadRaw(fd, c.B)
+	if ready {
+		r.n, r.err = n, err
+	}
+	if n > 0 {
+		r.c = c
 		return true
 	}
-	r.pool.read(c)
+	r.pool.Put(c)
 	return ready
 }

@@ -44,7 +44,7 @@ func New(c Config) (*Server, error) {
 
 // newServer makes a server of a Config that was checked.
 func newServer(c Config, p *places) *Server {
-	s := &Server{c: c, tables: tables{control: c.Control, timeout: c.DialTimeout}, memory: pool{size: c.Buffer}, places: p}
+	s := &Server{c: c, tables: tables{control: c.Control, timeout: c.DialTimeout}, memory: pool{Chunks: protocols.Chunks{Size: c.Buffer}}, places: p}
 	if len(c.Own) > 0 {
 		s.owns = make(map[string]bool)
 		for name := range c.Own {

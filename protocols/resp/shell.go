@@ -164,7 +164,7 @@ func (x *session) feed(ctx context.Context, b []byte) bool {
 	for {
 		out := x.server.memory.toWrite()
 		x.mu.Lock()
-		x.core.up = append(out.b, x.core.up...)
+		x.core.up = append(out.B, x.core.up...)
 		n := x.core.fromClient(b)
 		full := x.core.full()
 		up := x.takeUp()

@@ -19,7 +19,7 @@ func (x *session) pumpServer(ctx context.Context) {
 		b, err := in.next()
 		out := x.server.memory.toWrite()
 		x.mu.Lock()
-		x.core.down = append(out.b, x.core.down...)
+		x.core.down = append(out.B, x.core.down...)
 		bad := x.core.fromServer(b)
 		down := x.core.down
 		x.core.down = nil
