@@ -72,14 +72,9 @@ func added(m Metric, a, b string) func(*Scenario) Value {
 	}
 }
 
-func kilobytes(process, target string) func(*Scenario) Value {
-	return func(sc *Scenario) Value {
-		vs := sc.Values(Memory(process), target)
-		for i := range vs {
-			vs[i] /= 1 << 10
-		}
-		return Value{Summary: Summarize(vs)}
-	}
+// of is the value of a's metric.
+func of(m Metric, a string) func(*Scenario) Value {
+	return func(sc *Scenario) Value { return Value{Summary: Summarize(sc.Values(m, a))} }
 }
 
 // Goals are what the proxy is meant to reach.
@@ -104,7 +99,7 @@ func Goals() []Goal {
 		most("Added latency at one client, p99", "*/writes/open/1", 1.1, "x "+HAProxy+"'s", added(P99, Fenced, HAProxy)),
 		least("COPY and large results", "postgres/copy-*/closed/*", 0.9, "x "+Direct, ratio(Throughput, Fenced, Direct)),
 		least("COPY and large results", "*/large/closed/*", 0.9, "x "+Direct, ratio(Throughput, Fenced, Direct)),
-		most("Memory of an idle session", "*/idle/*", 20, "KB", kilobytes(Proxy, Fenced)),
+		most("Memory of an idle session", "*/idle/*", 20, "KB", of(kilobytes(Proxy), Fenced)),
 	}
 }
 

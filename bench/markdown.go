@@ -174,9 +174,7 @@ func (sc *Scenario) columns() []column {
 		}})
 	}
 	for _, p := range []string{Proxy, Server} {
-		all = append(all, column{p + " KB/session", func(t string) string {
-			return short(Summarize(sc.Values(Memory(p), t)).Median / 1024)
-		}})
+		all = append(all, value(p+" KB/session", kilobytes(p)))
 	}
 	return slices.DeleteFunc(all, func(c column) bool {
 		return !slices.ContainsFunc(sc.Targets, func(t string) bool { s := c.text(t); return s != "-" && s != "1" })

@@ -19,11 +19,11 @@ func (r *Report) Plots() []Plot {
 		}
 	}
 	for _, wire := range r.wires() {
-		if all := r.costs(wire, CPU(Proxy), 1, func(sc *Scenario) bool { return sc.Tool == "pgbench" || sc.Tool == "redis-benchmark" }); len(all) > 0 {
+		if all := r.costs(wire, CPU(Proxy), func(sc *Scenario) bool { return sc.Tool == "pgbench" || sc.Tool == "redis-benchmark" }); len(all) > 0 {
 			title := wireTitle(wire) + ": processor time of the proxy an operation"
 			plots = append(plots, Plot{wire + "-cpu.svg", title, bars(title, "µs (median and quartiles)", 0, all)})
 		}
-		if all := r.costs(wire, Memory(Proxy), 1<<10, func(sc *Scenario) bool { return sc.Unit == Sessions }); len(all) > 0 {
+		if all := r.costs(wire, kilobytes(Proxy), func(sc *Scenario) bool { return sc.Unit == Sessions }); len(all) > 0 {
 			title := wireTitle(wire) + ": memory of the proxy for an idle session"
 			plots = append(plots, Plot{wire + "-memory.svg", title, bars(title, "KB", 0, all)})
 		}
@@ -68,25 +68,9 @@ func wireTitle(wire string) string {
 	return wire
 }
 
-func (r *Report) throughputs(wire string) []bar {
-	var all []bar
-	for i := range r.Scenarios {
-		sc := &r.Scenarios[i]
-		if sc.Wire != wire || sc.Open || sc.Unit == Sessions || len(sc.Targets) == 0 {
-			continue
-		}
-		for _, t := range sc.Targets[1:] {
-			if s := Summarize(sc.Ratios(Throughput, t, sc.Targets[0])); s.N > 0 {
-				all = append(all, bar{t, colourOf(t), strings.TrimPrefix(sc.Title, wireTitle(wire)+": "), s})
-			}
-		}
-	}
-	return all
-}
-
-// costs are a metric, divided, of all targets that have it but the first, in the scenarios
+// barsOf are a value of all targets that have it but the first, in the scenarios of a wire
 // that are wanted.
-func (r *Report) costs(wire string, m Metric, unit float64, wanted func(*Scenario) bool) []bar {
+func (r *Report) barsOf(wire string, wanted func(*Scenario) bool, value func(sc *Scenario, target string) []float64) []bar {
 	var all []bar
 	for i := range r.Scenarios {
 		sc := &r.Scenarios[i]
@@ -94,16 +78,21 @@ func (r *Report) costs(wire string, m Metric, unit float64, wanted func(*Scenari
 			continue
 		}
 		for _, t := range sc.Targets[1:] {
-			vs := sc.Values(m, t)
-			for i := range vs {
-				vs[i] /= unit
-			}
-			if s := Summarize(vs); s.N > 0 {
+			if s := Summarize(value(sc, t)); s.N > 0 {
 				all = append(all, bar{t, colourOf(t), strings.TrimPrefix(sc.Title, wireTitle(wire)+": "), s})
 			}
 		}
 	}
 	return all
+}
+
+func (r *Report) throughputs(wire string) []bar {
+	return r.barsOf(wire, func(sc *Scenario) bool { return !sc.Open && sc.Unit != Sessions },
+		func(sc *Scenario, t string) []float64 { return sc.Ratios(Throughput, t, sc.Targets[0]) })
+}
+
+func (r *Report) costs(wire string, m Metric, wanted func(*Scenario) bool) []bar {
+	return r.barsOf(wire, wanted, func(sc *Scenario, t string) []float64 { return sc.Values(m, t) })
 }
 
 // Percentiles of a plot of latencies, as far apart as they are rare.

@@ -125,21 +125,27 @@ func within(function, pkg string) bool {
 	return ok && (strings.HasPrefix(rest, ".") || strings.HasPrefix(rest, "/"))
 }
 
+// per are the counts for one of what is named, of a scenario with that unit.
+func (p *Profile) per(unit string) (k KernelCounts, name string) {
+	k = p.PerOperation
+	if unit != Bytes {
+		return k, strings.TrimSuffix(unit, "s")
+	}
+	const mb = 1e6
+	return KernelCounts{Reads: k.Reads * mb, Writes: k.Writes * mb, Voluntary: k.Voluntary * mb, Involuntary: k.Involuntary * mb}, "MB"
+}
+
 // sentence says it all at once. Unit is the scenario's.
 func (p *Profile) sentence(unit string) string {
-	times, per := 1.0, "an operation"
-	switch unit {
-	case Bytes:
-		times, per = 1e6, "a MB"
-	case "operations":
-	default:
-		per = "a " + strings.TrimSuffix(unit, "s")
+	k, per := p.per(unit)
+	article := "a "
+	if strings.HasPrefix(per, "o") {
+		article = "an "
 	}
-	k := p.PerOperation
 	percent := func(v float64) string { return fmt.Sprintf("%.0f%%", 100*v) }
 	return fmt.Sprintf("%s of the proxy's processor time is in system calls (%s reads and writes and %s context switches %s), %s in Go's scheduler, %s in fenceproxy's own code, "+
 		"and %s in the rest: Go's runtime and libraries.",
-		percent(p.Syscalls), short((k.Reads+k.Writes)*times), short((k.Voluntary+k.Involuntary)*times), per, percent(p.Scheduler), percent(p.Own),
+		percent(p.Syscalls), short(k.Reads+k.Writes), short(k.Voluntary+k.Involuntary), article+per, percent(p.Scheduler), percent(p.Own),
 		percent(math.Max(0, 1-p.Syscalls-p.Scheduler-p.Own)))
 }
 
@@ -153,13 +159,9 @@ func (sc *Scenario) writeWhy(b *strings.Builder) {
 		return
 	}
 	fmt.Fprintf(b, "<a id=\"%s\"></a>\n\n### Why\n\n%s\n\n", sc.whyID(), p.sentence(sc.Unit))
-	times, per := 1.0, strings.TrimSuffix(sc.Unit, "s")
-	if sc.Unit == Bytes {
-		times, per = 1e6, "MB"
-	}
-	k := p.PerOperation
+	k, per := p.per(sc.Unit)
 	fmt.Fprintf(b, "| per %s | reads | writes | voluntary context switches | involuntary |\n|---|---|---|---|---|\n| %s | %s | %s | %s | %s |\n\n",
-		per, Fenced, short(k.Reads*times), short(k.Writes*times), short(k.Voluntary*times), short(k.Involuntary*times))
+		per, Fenced, short(k.Reads), short(k.Writes), short(k.Voluntary), short(k.Involuntary))
 	fmt.Fprintf(b, "| function | its own time |\n|---|---|\n")
 	for _, f := range p.Top {
 		fmt.Fprintf(b, "| `%s` | %.1f%% |\n", cell(f.Name), 100*f.Share)

@@ -180,6 +180,12 @@ func Memory(process string) Metric {
 	}
 }
 
+// kilobytes is Memory in KB.
+func kilobytes(process string) Metric {
+	bytes := Memory(process)
+	return func(s *Slice) float64 { return bytes(s) / (1 << 10) }
+}
+
 // P50 is the median latency in microseconds.
 func P50(s *Slice) float64 {
 	if s.Latency == nil {

@@ -117,8 +117,8 @@ func TestClosedLoop(t *testing.T) {
 	})
 }
 
-// The rate of an open loop follows from what a target does in its warm-up: one that was too
-// short for anything is prolonged.
+// The rate of an open loop follows from what a target does in its warm-up, however short that
+// is: there is one request at least.
 func TestWarmUpIsLongEnough(t *testing.T) {
 	w := &ownWork{kind{each: 1, open: func(context.Context, *Target, int) (session, error) {
 		return &fake{took: func(int) (time.Duration, error) { return time.Millisecond, nil }}, nil

@@ -146,13 +146,23 @@ func memoryOf(processes map[string]int) (map[string]float64, error) {
 
 // parseRollup is the Pss of a smaps_rollup in bytes.
 func parseRollup(text string) (float64, error) {
+	kb, ok := numberIn(text, "Pss:")
+	if !ok {
+		return 0, fmt.Errorf("no Pss in %q", text)
+	}
+	return kb * 1024, nil
+}
+
+// numberIn is the number in the line of a file of /proc that begins with a name, without its
+// unit.
+func numberIn(text, name string) (float64, bool) {
 	for line := range strings.Lines(text) {
-		if rest, ok := strings.CutPrefix(line, "Pss:"); ok {
-			kb, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 64)
-			return kb * 1024, err
+		if rest, ok := strings.CutPrefix(line, name); ok {
+			n, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 64)
+			return n, err == nil
 		}
 	}
-	return 0, fmt.Errorf("no Pss in %q", text)
+	return 0, false
 }
 
 // less is what a has grown over b, by name.

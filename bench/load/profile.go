@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/bench"
@@ -89,15 +87,8 @@ func kernelCounts(pid int) (bench.KernelCounts, error) {
 	return k, nil
 }
 
-// countIn is the number in the line that begins with a name; 0 without one.
+// countIn is a count in a file of /proc; 0 without it.
 func countIn(text, name string) float64 {
-	for line := range strings.Lines(text) {
-		if rest, ok := strings.CutPrefix(line, name); ok {
-			n, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
-			if err == nil {
-				return n
-			}
-		}
-	}
-	return 0
+	n, _ := numberIn(text, name)
+	return n
 }

@@ -42,6 +42,12 @@ func serve(t *testing.T, c Config, l net.Listener) {
 		<-r.Context().Done()
 		_ = st.Send(map[string]int{"line": 2})
 	}))
+	begin(t, s, l)
+}
+
+// begin has a server serve until the test ends.
+func begin(t *testing.T, s *Server, l net.Listener) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx, l) }()

@@ -37,15 +37,7 @@ func TestProfileIsOfTheAPI(t *testing.T) {
 	l := listen(t, "tcp", "127.0.0.1:0")
 	s := New(Config{Token: token})
 	s.API(ProfilePattern, Profile())
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- s.Serve(ctx, l) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	begin(t, s, l)
 	c := client(t, &http.Transport{})
 	url := "http://" + l.Addr().String() + "/debug/pprof/profile?seconds=99"
 	if status, code := ask(t, c, http.MethodGet, url, ""); status != 401 || code != "unauthenticated" {
