@@ -134,6 +134,17 @@ func (r *Report) Rows() []Row {
 	return rows
 }
 
+// AtMost is how many calls of the election backend there are meant to be: one a refresh and
+// proxy, however many sessions there are. Where the first is due is chance, so that there may be
+// one more.
+func (f Refresh) AtMost() float64 {
+	return float64(f.Proxies) * (math.Floor(f.Seconds/f.Every) + 1)
+}
+
+// Met reports whether there were as few as there are meant to be, and some: permits that
+// nobody asks for run out.
+func (f Refresh) Met() bool { return f.Calls > 0 && f.Calls <= f.AtMost() }
+
 // AtMost is how long a failover is meant to take at the median, in milliseconds: the lease
 // and a quarter of a second, or after a resignation a twentieth.
 func (f Failover) AtMost() float64 {

@@ -214,13 +214,18 @@ func (r *Report) writeOwn(b *strings.Builder) {
 		b.WriteString("\n")
 	}
 	if len(r.Refreshes) > 0 {
-		b.WriteString("## Refresh of permits\n\n| sessions of one token | seconds | calls of the election backend | one every |\n|---|---|---|---|\n")
+		b.WriteString("## Refresh of permits\n\nCalls of the election backend, as its server counts them, while sessions of one token are held. The sessions of a proxy share its guard's calls; " +
+			"several proxies share none.\n\n| sessions of one token | proxies | seconds | calls | each proxy, one every | target | |\n|---|---|---|---|---|---|---|\n")
 		for _, f := range r.Refreshes {
-			every := "-"
+			every, verdict := "-", "**not met**"
 			if f.Calls > 0 {
-				every = short(f.Seconds/f.Calls) + " s"
+				every = short(f.Seconds*float64(f.Proxies)/f.Calls) + " s"
 			}
-			fmt.Fprintf(b, "| %d | %s | %s | %s (set: %s s) |\n", f.Sessions, short(f.Seconds), short(f.Calls), every, short(f.Every))
+			if f.Met() {
+				verdict = "met"
+			}
+			fmt.Fprintf(b, "| %d | %d | %s | %s | %s (set: %s s) | at most %s | %s |\n",
+				f.Sessions, f.Proxies, short(f.Seconds), short(f.Calls), every, short(f.Every), short(f.AtMost()), verdict)
 		}
 		b.WriteString("\n")
 	}

@@ -131,8 +131,11 @@ type Sever struct {
 // A Refresh is what the permits of so many sessions of one token ask of the election
 // backend.
 type Refresh struct {
-	Sessions int     `json:"sessions"`
-	Seconds  float64 `json:"seconds"`
+	Sessions int `json:"sessions"`
+	// Proxies is how many processes have the sessions, as evenly as can be: each has a guard,
+	// and asks for itself.
+	Proxies int     `json:"proxies"`
+	Seconds float64 `json:"seconds"`
 	// Calls is how often the backend was asked, and Every how often the guard means to.
 	Calls float64 `json:"calls"`
 	Every float64 `json:"every_s"`

@@ -67,7 +67,7 @@ func testReport(t *testing.T) *Report {
 		Calls:     []Call{{"redis", "validate", Latency{Count: 10, P50: 50, P99: 70, Max: 80}}},
 		Failovers: []Failover{{Backend: "redis", Wire: "postgres", TTL: 1000, Took: []float64{1100, 1200}}, {Backend: "redis", Wire: "postgres", TTL: 1000, Graceful: true, Took: []float64{60}}},
 		Severs:    []Sever{{"postgres", 10, []float64{11, 12, 30}}, {"postgres", 100, []float64{97}}, {"redis", 10, []float64{3}}},
-		Refreshes: []Refresh{{Sessions: 10000, Seconds: 10, Calls: 10, Every: 1}, {Sessions: 1, Seconds: 10, Every: 1}},
+		Refreshes: []Refresh{{Sessions: 10000, Proxies: 2, Seconds: 10, Calls: 20, Every: 1}, {Sessions: 1, Proxies: 1, Seconds: 10, Every: 1}, {Sessions: 2, Proxies: 1, Seconds: 10, Calls: 12, Every: 1}},
 	}
 }
 
@@ -153,7 +153,8 @@ func TestSaveAndLoad(t *testing.T) {
 		"# Benchmark peers, 2026-03-04 05:06 UTC", "a processor, 2 cores, 24.0 GB", "| pgbouncer | PgBouncer 1.18.0 |", "- A note.",
 		"| 1.100 (1.017 to 1.113) | met |", "**not met**", "not measured",
 		"Without pgbouncer-transaction: it has no prepared statements.", "**Ended early:** no | answer",
-		"| redis | validate | 50 | 70 | 80 | 10 |", "| redis | postgres | was killed | 1000 | 1150 | 1125 to 1175 | 2 | at most 1250 | met |", "| resigned | 1000 | 60 | 60 to 60 | 1 | at most 50 | **not met** |", "| postgres | 10 | 12 |", "| 10000 | 10 | 10 | 1 s (set: 1 s) |",
+		"| redis | validate | 50 | 70 | 80 | 10 |", "| redis | postgres | was killed | 1000 | 1150 | 1125 to 1175 | 2 | at most 1250 | met |", "| resigned | 1000 | 60 | 60 to 60 | 1 | at most 50 | **not met** |", "| postgres | 10 | 12 |", "| 10000 | 2 | 10 | 20 | 1 s (set: 1 s) | at most 22 | met |",
+		"| 1 | 1 | 10 | 0 | - (set: 1 s) | at most 11 | **not met** |", "| 2 | 1 | 10 | 12 | 0.833 s (set: 1 s) | at most 11 | **not met** |",
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("no %q in\n%s", want, text)

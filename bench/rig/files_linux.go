@@ -9,6 +9,11 @@ func MoreFiles(n uint64) {
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil || l.Cur >= n {
 		return
 	}
-	l.Cur, l.Max = n, max(l.Max, n)
+	allowed := l.Max
+	l.Cur, l.Max = n, max(allowed, n)
+	if unix.Setrlimit(unix.RLIMIT_NOFILE, &l) == nil {
+		return
+	}
+	l.Cur, l.Max = min(n, allowed), allowed
 	_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &l) // what is too much fails by itself
 }

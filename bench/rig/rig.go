@@ -136,8 +136,15 @@ func (r *Rig) start(ctx context.Context) error {
 	return r.proxies(ctx)
 }
 
-// target is a way to the server through a process; nil means direct.
+// target is a way to the server that is one of Targets.
 func (r *Rig) target(name string, through *servers.Process) *load.Target {
+	t := r.way(name, through)
+	r.Targets = append(r.Targets, t)
+	return t
+}
+
+// way is one to the server through a process; nil means direct.
+func (r *Rig) way(name string, through *servers.Process) *load.Target {
 	t := &load.Target{Name: name, Processes: map[string]int{bench.Server: r.Server.PID()}, Cannot: map[load.Need]string{}}
 	addr := r.Server.Addr
 	if through != nil {
@@ -148,7 +155,6 @@ func (r *Rig) target(name string, through *servers.Process) *load.Target {
 	if r.o.Wire == load.Postgres {
 		t.URL = fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable", appUser, addr, database)
 	}
-	r.Targets = append(r.Targets, t)
 	return t
 }
 
@@ -265,6 +271,19 @@ func (r *Rig) proxies(ctx context.Context) error {
 	}
 	r.target(bench.Reader, p).Cannot[load.Writes] = "a session without a token reads"
 	return nil
+}
+
+// Another starts one more fenceproxy for bound sessions, and returns the way through it,
+// which is none of Targets. Stop the process where the rig does not stop soon enough.
+func (r *Rig) Another(ctx context.Context) (*servers.Process, *load.Target, error) {
+	p, err := r.StartProxy(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	bound := r.Target(bench.Fenced)
+	t := r.way(bench.Fenced, p)
+	t.Election, t.Token = bound.Election, bound.Token
+	return p, t, nil
 }
 
 // StartProxy runs a fenceproxy serve of its own in front of the server.

@@ -1,6 +1,7 @@
 package suite
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -42,7 +43,7 @@ func TestFenceSmoke(t *testing.T) {
 	t.Parallel()
 	o := Options{Name: "fence", Wires: []string{load.Redis}, Settings: load.Settings{Rounds: 2, Progress: func(line string) { t.Log(line) }}}
 	r, err := Fence(testenv.Context(t), o, FenceOptions{
-		Sessions: map[string][]int{load.Redis: {5}}, Refreshed: []int{20}, RefreshFor: 2500 * time.Millisecond,
+		Sessions: map[string][]int{load.Redis: {5}}, Refreshed: []int{20, 21}, PerProxy: 20, RefreshFor: 2500 * time.Millisecond,
 	}, rig.Options{Self: testenv.Program(t)})
 	if err != nil {
 		t.Fatal(err)
@@ -50,9 +51,26 @@ func TestFenceSmoke(t *testing.T) {
 	if len(r.Severs) != 1 || len(r.Severs[0].Took) != 2 || r.Severs[0].Took[0] <= 0 {
 		t.Errorf("%+v", r.Severs)
 	}
-	// Twenty sessions of one token ask as often as one.
-	if len(r.Refreshes) != 1 || r.Refreshes[0].Calls < 1 || r.Refreshes[0].Calls > 5 {
-		t.Errorf("%+v", r.Refreshes)
+	if len(r.Refreshes) != 2 {
+		t.Fatalf("%+v", r.Refreshes)
+	}
+	// Twenty sessions of one token ask as often as one; at two proxies as often as two.
+	if one := r.Refreshes[0]; one.Sessions != 20 || one.Proxies != 1 || !one.Met() {
+		t.Errorf("one proxy: %+v", one)
+	}
+	if two := r.Refreshes[1]; two.Sessions != 21 || two.Proxies != 2 || two.Calls < 2 || !two.Met() {
+		t.Errorf("two proxies: %+v", two)
+	}
+}
+
+func TestSpread(t *testing.T) {
+	for _, c := range []struct {
+		n, perProxy int
+		want        []int
+	}{{1, 5000, []int{1}}, {5000, 5000, []int{5000}}, {5001, 5000, []int{2500, 2501}}, {10000, 5000, []int{5000, 5000}}, {10000, 0, []int{10000}}, {0, 10, []int{0}}} {
+		if got := spread(c.n, c.perProxy); !slices.Equal(got, c.want) {
+			t.Errorf("%d, at most %d: %v, want %v", c.n, c.perProxy, got, c.want)
+		}
 	}
 }
 

@@ -23,6 +23,10 @@ type FenceOptions struct {
 	// backend are counted, for RefreshFor each.
 	Refreshed  []int
 	RefreshFor time.Duration
+	// PerProxy is how many of those one proxy has at most: it has two files open for each, and
+	// a process may not have any number. As many proxies are started as that takes, and each asks
+	// for itself. Zero means no bound.
+	PerProxy int
 }
 
 // Fence measures what takeovers and the refresh of permits cost.
@@ -64,11 +68,11 @@ func fenceOn(ctx context.Context, o Options, f FenceOptions, ro rig.Options, rep
 		return nil
 	}
 	for _, n := range f.Refreshed {
-		c, err := refresh(ctx, r, n, f.RefreshFor)
+		c, err := refresh(ctx, r, spread(n, f.PerProxy), f.RefreshFor)
 		if err != nil {
 			return fmt.Errorf("%d sessions of one token: %w", n, err)
 		}
-		o.tell("%d sessions of one token: %g calls of the election backend in %v", n, c.Calls, f.RefreshFor)
+		o.tell("%d sessions of one token, proxies: %d: %g calls of the election backend in %v", n, c.Proxies, c.Calls, f.RefreshFor)
 		report.Refreshes = append(report.Refreshes, c)
 	}
 	return nil
@@ -112,20 +116,46 @@ func countEvals(info string) float64 {
 	return total
 }
 
-// refresh counts how often the election backend is asked while n sessions of one token are
-// held.
-func refresh(ctx context.Context, r *rig.Rig, n int, d time.Duration) (bench.Refresh, error) {
+// spread shares n sessions out among as few proxies as will have them, as evenly as can be.
+func spread(n, perProxy int) []int {
+	proxies := 1
+	if perProxy > 0 {
+		proxies = max(1, (n+perProxy-1)/perProxy)
+	}
+	all := make([]int, proxies)
+	for i := range all {
+		all[i] = (n + i) / proxies
+	}
+	return all
+}
+
+// refresh counts how often the election backend is asked while sessions of one token are
+// held, so many at each of several proxies.
+func refresh(ctx context.Context, r *rig.Rig, at []int, d time.Duration) (bench.Refresh, error) {
 	o, err := redis.ParseURL(r.Elections)
 	if err != nil {
 		return bench.Refresh{}, err
 	}
 	c := redis.NewClient(o)
 	defer c.Close()
-	held, err := load.Hold(ctx, load.Redis, r.Target(bench.Fenced), n)
-	if err != nil {
-		return bench.Refresh{}, err
+	total := 0
+	for i, n := range at {
+		t := r.Target(bench.Fenced)
+		if i > 0 {
+			p, another, err := r.Another(ctx)
+			if err != nil {
+				return bench.Refresh{}, err
+			}
+			defer p.Stop()
+			t = another
+		}
+		held, err := load.Hold(ctx, load.Redis, t, n)
+		if err != nil {
+			return bench.Refresh{}, err
+		}
+		defer held.Close()
+		total += n
 	}
-	defer held.Close()
 	before, err := c.Info(ctx, "commandstats").Result()
 	if err != nil {
 		return bench.Refresh{}, err
@@ -139,7 +169,7 @@ func refresh(ctx context.Context, r *rig.Rig, n int, d time.Duration) (bench.Ref
 	if err != nil {
 		return bench.Refresh{}, err
 	}
-	return bench.Refresh{Sessions: n, Seconds: took.Seconds(), Calls: countEvals(after) - countEvals(before), Every: guard.DefaultValidateEvery.Seconds()}, nil
+	return bench.Refresh{Sessions: total, Proxies: len(at), Seconds: took.Seconds(), Calls: countEvals(after) - countEvals(before), Every: guard.DefaultValidateEvery.Seconds()}, nil
 }
 
 // pause waits for d.

@@ -48,7 +48,8 @@ type benchFenceCmd struct {
 	wireFlags
 	Sessions         []int         `default:"10,100,1000,5000" help:"Bound sessions that a takeover severs."`
 	PostgresSessions []int         `default:"10,100,1000" help:"The same of Postgres, whose server has a process for each."`
-	Refreshed        []int         `default:"1,100,9000" help:"Sessions of one token while the calls of the election backend are counted. The proxy has two files open for each."`
+	Refreshed        []int         `default:"1,100,10000" help:"Sessions of one token while the calls of the election backend are counted."`
+	PerProxy         int           `default:"5000" help:"How many of those one proxy has at most, which has two files open for each; more proxies are started."`
 	RefreshFor       time.Duration `default:"10s" help:"For how long."`
 }
 
@@ -66,7 +67,7 @@ func (c *benchFenceCmd) Run(ctx context.Context, s *streams) error {
 	rig.MoreFiles(65536)
 	r, err := suite.Fence(ctx, o, suite.FenceOptions{
 		Sessions:  map[string][]int{"redis": c.Sessions, "postgres": c.PostgresSessions},
-		Refreshed: c.Refreshed, RefreshFor: c.RefreshFor,
+		Refreshed: c.Refreshed, PerProxy: c.PerProxy, RefreshFor: c.RefreshFor,
 	}, rig.Options{Self: self})
 	return c.save(s, r, err)
 }
