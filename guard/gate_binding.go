@@ -28,6 +28,7 @@ type Binding struct {
 	done   chan struct{} // closed when it has ended
 	stop   chan struct{} // closed when the consumer has said that it stopped
 	free   chan struct{} // closed when the partition is free for another
+	after  afters        // called when it has ended
 
 	mu       sync.Mutex
 	number   int64 // of the lease
@@ -161,7 +162,12 @@ func (b *Binding) expire() {
 // keep renews the binding's lease, ends the binding in time, and gives the lease back when
 // that is safe.
 func (b *Binding) keep() {
-	var renewing sync.WaitGroup
+	var renewing, telling sync.WaitGroup
+	defer telling.Wait()
+	telling.Go(func() {
+		<-b.done
+		b.after.call()
+	})
 	renewing.Go(b.renew)
 	b.watch()
 	renewing.Wait()

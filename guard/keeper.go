@@ -29,6 +29,8 @@ type keeper struct {
 	over  atomic.Bool  // ended; for live
 	until atomic.Int64 // when the permit ends, in nanoseconds since g.epoch; for live
 
+	after afters // called when it has ended
+
 	answered chan struct{} // closed when the token was first found current
 	wanted   chan *flight  // advances to be made
 
@@ -63,12 +65,18 @@ func (k *keeper) start() {
 		if !k.ask1(ctx) {
 			return
 		}
-		var advancer sync.WaitGroup
+		var others sync.WaitGroup
 		if k.g.fence != nil {
-			advancer.Go(func() { k.advanceOnDemand(ctx) })
+			others.Go(func() { k.advanceOnDemand(ctx) })
 		}
+		// By itself: who ends the keeper may hold what they wait for, and a question may be under
+		// way.
+		others.Go(func() {
+			<-k.done
+			k.after.call()
+		})
 		k.validate(ctx)
-		advancer.Wait()
+		others.Wait()
 	})
 }
 

@@ -60,6 +60,20 @@ func (p *Permit) Done() <-chan struct{} {
 	return p.k.done
 }
 
+// AfterFunc has f called once, when the permit has ended or at once if it has: Err says why
+// then. Until then it costs no goroutine, as a wait for Done does. Neither Release nor the
+// garbage collector keeps f from being called: stop does, and reports whether it did. When stop
+// has returned f does not run, and will not: where f runs already, stop waits for it.
+//
+// The functions of all sessions of a token are called one after the other, so that f must not
+// wait for a peer. Stop must not be called by f, nor with a lock held that f takes.
+func (p *Permit) AfterFunc(f func()) (stop func() bool) {
+	if p.hold != nil {
+		return p.hold.b.after.add(f) // as with Done
+	}
+	return p.k.after.add(f)
+}
+
 // Err is nil while the permit lives, and then a *Refusal that says why it ended.
 func (p *Permit) Err() error {
 	if p.Live() {
