@@ -199,7 +199,13 @@ func (w *idleWork) open(ctx context.Context, t *Target, n int) ([]session, error
 	return openSessions(ctx, n, func(ctx context.Context, i int) (session, error) { return w.kind.open(ctx, t, i) })
 }
 
-func (w *idleWork) slice(ctx context.Context, sp *Spec, t *Target, _ time.Duration) (outcome, error) {
+// slice lets all come to rest before each look: a session at rest is not one that has logged in
+// just now, and whoever gives memory back does so a little later.
+func (w *idleWork) slice(ctx context.Context, sp *Spec, t *Target, d time.Duration) (outcome, error) {
+	rest := 3 * d
+	if err := pause(ctx, rest); err != nil {
+		return outcome{}, err
+	}
 	before, err := memoryOf(t.Processes)
 	if err != nil {
 		return outcome{}, err
@@ -211,6 +217,9 @@ func (w *idleWork) slice(ctx context.Context, sp *Spec, t *Target, _ time.Durati
 	}
 	defer closeSessions(all)
 	o := outcome{seconds: time.Since(start).Seconds(), operations: float64(sp.Clients)}
+	if err := pause(ctx, rest); err != nil {
+		return outcome{}, err
+	}
 	after, err := memoryOf(t.Processes)
 	if err != nil {
 		return outcome{}, err
@@ -220,6 +229,18 @@ func (w *idleWork) slice(ctx context.Context, sp *Spec, t *Target, _ time.Durati
 		o.memory[name] /= float64(sp.Clients)
 	}
 	return o, nil
+}
+
+// pause waits for d.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
 }
 
 var _ = []work{(*ownWork)(nil), (*idleWork)(nil), (*toolWork)(nil)}

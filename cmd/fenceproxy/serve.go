@@ -17,6 +17,7 @@ import (
 
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/internal/config"
+	"github.com/fenceproxy/fenceproxy/internal/trim"
 	"github.com/fenceproxy/fenceproxy/protocols"
 	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
 )
@@ -105,6 +106,7 @@ func serveAll(ctx context.Context, cfg *config.Config, b election.Backend, proxi
 	var wg, admin sync.WaitGroup
 	errs := make([]error, len(proxies))
 	wg.Go(func() { warnOfElections(ctx, cfg, b, log) })
+	wg.Go(func() { trim.Run(ctx) })
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
