@@ -186,7 +186,10 @@ func (k *keeper) try() (*Permit, <-chan struct{}, *flight, *Refusal) {
 	case k.term.Number == 0:
 		return nil, k.answered, nil, nil
 	case k.record != Record{}, k.g.fence == nil:
-		return &Permit{k: k, term: k.term, record: k.record}, nil, nil, nil
+		if k.granted == nil || *k.granted != (grant{k.term, k.record}) {
+			k.granted = &grant{k.term, k.record}
+		}
+		return &Permit{k: k, is: k.granted}, nil, nil, nil
 	}
 	if k.flight == nil {
 		k.flight = &flight{done: make(chan struct{})}

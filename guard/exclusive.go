@@ -70,19 +70,19 @@ func (e *Exclusive) Hold(ctx context.Context, p *Permit, client string) (*Permit
 		p.Release()
 		return nil, err
 	}
-	return &Permit{k: p.k, term: p.term, record: p.record, hold: h}, nil
+	return &Permit{k: p.k, is: p.is, hold: h}, nil
 }
 
 func (e *Exclusive) enter(ctx context.Context, p *Permit, client string) (*hold, error) {
-	if err := checkLeaseOf(p.term.Election); err != nil {
-		return nil, &Refusal{Reason: InvalidCredential, Election: p.term.Election, Detail: err.Error()}
+	if err := checkLeaseOf(p.is.term.Election); err != nil {
+		return nil, &Refusal{Reason: InvalidCredential, Election: p.is.term.Election, Detail: err.Error()}
 	}
 	if !e.shared {
 		h := &hold{e: e, users: 1}
 		h.b, h.err = e.gate.bind(ctx, "", p.share())
 		return h, e.exclusive(h.err)
 	}
-	at := holder{p.term.Election, p.term.Digest, client}
+	at := holder{p.is.term.Election, p.is.term.Digest, client}
 	for {
 		h, first := e.join(at)
 		if first {
@@ -96,11 +96,11 @@ func (e *Exclusive) enter(ctx context.Context, p *Permit, client string) (*hold,
 		case <-h.ready:
 		case <-ctx.Done():
 			h.leave()
-			return nil, &Refusal{Reason: BackendUnknown, Election: at.election, Held: p.term.Number,
+			return nil, &Refusal{Reason: BackendUnknown, Election: at.election, Held: p.is.term.Number,
 				Detail: "gave up waiting for the client's other session to be bound", Err: context.Cause(ctx)}
 		}
 		switch {
-		case h.err == nil && h.b.Live() && h.b.term.Number == p.term.Number:
+		case h.err == nil && h.b.Live() && h.b.term.Number == p.is.term.Number:
 			return h, nil
 		case h.err == nil: // it ended meanwhile
 			e.forget(h)

@@ -39,6 +39,7 @@ type keeper struct {
 	leased  bool     // until is the end of the lease, not of PermitFor
 	lastErr error    // of the last question, if it went unanswered
 	record  Record   // the severed fence, or zero where it must be looked at
+	granted *grant   // the last one
 	flight  *flight  // the advance under way, if any
 	refusal *Refusal // why it ended
 }

@@ -9,10 +9,15 @@ import (
 // concurrent use. Release it.
 type Permit struct {
 	k        *keeper
-	term     Term
-	record   Record
-	hold     *hold // of an exclusive listener's session; nil: none is needed
+	is       *grant // shared by all that were given for it
+	hold     *hold  // of an exclusive listener's session; nil: none is needed
 	released atomic.Bool
+}
+
+// A grant is what a permit is for. It never changes.
+type grant struct {
+	term   Term
+	record Record
 }
 
 // share returns another permit for the same, to be released by itself.
@@ -20,15 +25,15 @@ func (p *Permit) share() *Permit {
 	p.k.g.mu.Lock()
 	defer p.k.g.mu.Unlock()
 	p.k.users++
-	return &Permit{k: p.k, term: p.term, record: p.record}
+	return &Permit{k: p.k, is: p.is}
 }
 
 // Term is the term that the permit is for.
-func (p *Permit) Term() Term { return p.term }
+func (p *Permit) Term() Term { return p.is.term }
 
 // Record is the fence, severed, as it must stand in the resource when the session's
 // connection is bound. The bind checks it there.
-func (p *Permit) Record() Record { return p.record }
+func (p *Permit) Record() Record { return p.is.record }
 
 // Live reports whether the session may write now. It asks the clock, not a timer, so
 // that a process that was paused past the end sees it at its first step. Once false it
@@ -91,7 +96,7 @@ func (p *Permit) Err() error {
 func (p *Permit) Invalidate() {
 	p.k.mu.Lock()
 	defer p.k.mu.Unlock()
-	if p.k.record == p.record {
+	if p.k.record == p.is.record {
 		p.k.record = Record{}
 	}
 }
