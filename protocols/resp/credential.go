@@ -47,7 +47,7 @@ func (c *core) splitUser(s string) (user string, cred *credential) {
 		}
 		switch {
 		case key == "election" && last.election == "":
-			last.election = value
+			last.election = strings.Clone(value) // and not the token's text with it
 		case key == "token" && last.token == "":
 			last.token, last.tokens = value, true
 		default:

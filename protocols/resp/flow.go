@@ -294,6 +294,7 @@ func (c *core) finish(r *guard.Refusal) {
 		return
 	}
 	c.flow = flow{}
+	c.served.kept, c.served.line = nil, nil // a session at rest holds no memory of it
 	if own {
 		c.bindErr = r
 		c.substitute(codeBind, fenceCommand)

@@ -52,7 +52,7 @@ func (c *core) unfit(reply []byte) *guard.Refusal {
 		return refuse(guard.NotAllowed, "a session cannot be bound inside MULTI")
 	}
 	if name := info["name"]; !strings.HasPrefix(name, redisfence.Prefix) {
-		c.conn.name = ownName{set: name != "", name: name}
+		c.conn.name = ownName{set: name != "", name: strings.Clone(name)} // and not the whole answer
 	}
 	return nil
 }
