@@ -35,6 +35,9 @@
 // callback has returned, and not before: the next leader never runs beside it. Where
 // the trust is gone, callbacks are waited for too, but somebody else may lead by now.
 //
+// A candidate asks again and again, by the clock. Where the backend gives hints (Hinter), it
+// also asks soon after the leader has resigned. Nothing else rests on a hint.
+//
 // How long a lease is trusted:
 //
 //	trusted until = asked at + TTL - margin
@@ -74,7 +77,8 @@ const (
 // context, and may be called for any election id at any time.
 //
 // Implementations take the fencing number in the same atomic step as the
-// acquisition, as NextNumber defines it, and store only a token's digest.
+// acquisition, as NextNumber defines it, and store only a token's digest. One that can tell
+// candidates of a release is a Hinter as well.
 type Backend interface {
 	// Acquire asks for the leadership of the election. It reports Acquired with a
 	// token and a fencing number, or Busy with who holds it and for how long.

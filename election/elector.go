@@ -30,6 +30,10 @@ type Elector struct {
 
 	floor int64 // the next number must be at least this; used by the loop alone
 
+	hinted    chan struct{} // holds one hint that was not followed yet
+	listens   bool          // for hints; this and what follows are used by the loop alone
+	listening *listening    // the latest, nil before the first
+
 	mu        sync.Mutex
 	callbacks []callback
 	current   *leadership // nil for none
@@ -51,7 +55,7 @@ func NewElector(ctx context.Context, b Backend, c ElectorConfig) (*Elector, erro
 	if err != nil {
 		return nil, fmt.Errorf("making an elector: %w", err)
 	}
-	e := &Elector{b: b, c: c, floor: c.MinFencing, done: make(chan struct{})}
+	e := &Elector{b: b, c: c, floor: c.MinFencing, done: make(chan struct{}), hinted: make(chan struct{}, 1)}
 	go func() {
 		defer close(e.done)
 		e.err = e.run(ctx)
@@ -114,9 +118,11 @@ func (e *Elector) Wait() error {
 	return e.err
 }
 
-// run campaigns and leads in turns. It is the one goroutine that calls the backend, so
-// that never two calls of an elector are under way.
+// run campaigns and leads in turns. It is the one goroutine that makes the five calls of
+// the backend, so that never two of an elector are under way. Another listens for hints
+// while it campaigns, and is awaited here.
 func (e *Elector) run(ctx context.Context) error {
+	defer e.awaitListening()
 	if err := e.checkHoldOff(ctx); err != nil {
 		return err
 	}
@@ -161,19 +167,20 @@ func (e *Elector) campaign(ctx context.Context) (asked time.Time, g AcquireResul
 	// finds its own grant.
 	token := NewToken()
 	unknown := false // a grant may exist that we have not heard of
+	defer e.unlisten()
 	for {
+		e.forgetHints()
 		asked = time.Now()
 		g, err = e.acquire(ctx, token)
-		var pause time.Duration
+		var goOn bool
 		switch {
 		case err != nil && Permanent(err):
 			e.giveBack(ctx, token, unknown)
 			return asked, AcquireResult{}, err
 		case err != nil:
 			unknown = true
-			if ctx.Err() == nil {
-				pause = e.failed(err)
-			}
+			// No hint shortens this: a backend that fails is not asked more often.
+			goOn = ctx.Err() == nil && sleep(ctx, e.failed(err))
 		case g.Status == Acquired:
 			e.reached()
 			e.sawNumber(g.Number)
@@ -182,9 +189,10 @@ func (e *Elector) campaign(ctx context.Context) (asked time.Time, g AcquireResul
 			unknown = false
 			e.reached()
 			e.sawNumber(g.Number)
-			pause = e.busyPause(g.Remaining)
+			e.listen(ctx)
+			goOn = e.waitBusy(ctx, asked, e.busyPause(g.Remaining))
 		}
-		if !sleep(ctx, pause) {
+		if !goOn {
 			e.giveBack(ctx, token, unknown)
 			return asked, AcquireResult{}, nil
 		}

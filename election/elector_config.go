@@ -26,7 +26,7 @@ type ElectorConfig struct {
 	// most half of TTL.
 	Margin time.Duration
 	// Retry is the longest wait between two attempts to acquire; zero means Heartbeat,
-	// but at most five seconds.
+	// but at most five seconds. A backend's hints (Hinter) shorten it, to 50 ms at least.
 	Retry time.Duration
 	// CallTimeout bounds each call of the backend; zero means half of Heartbeat, but
 	// at least a second and at most five. It is never longer than TTL - Margin.
@@ -47,9 +47,9 @@ type ElectorConfig struct {
 	// above every number that it sees.
 	MinFencing int64
 
-	// OnError is told of every call that failed, of each loss, and of panics; nil
-	// means nobody is. Calls may overlap, and renewal waits for them: it must return
-	// soon.
+	// OnError is told of every call that failed, of each loss, and of panics, and as a
+	// *HintsError of hints that fail; nil means nobody is. Calls may overlap, and renewal
+	// waits for them: it must return soon.
 	OnError func(error)
 	// Overstay is told, once for each term, of callbacks that still run when the lease
 	// may have ended, though their context ended a Margin or more before: another may

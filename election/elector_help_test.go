@@ -62,6 +62,12 @@ func (s *stage) candidate(name string, change ...func(*election.ElectorConfig)) 
 // silent is candidate without a callback.
 func (s *stage) silent(name string, change ...func(*election.ElectorConfig)) candidate {
 	s.t.Helper()
+	return s.on(s.memory, name, change...)
+}
+
+// on is silent on a backend of the test's.
+func (s *stage) on(b election.Backend, name string, change ...func(*election.ElectorConfig)) candidate {
+	s.t.Helper()
 	config := election.ElectorConfig{Election: "e", Owner: name, OnError: func(err error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -71,7 +77,7 @@ func (s *stage) silent(name string, change ...func(*election.ElectorConfig)) can
 		f(&config)
 	}
 	ctx, stop := context.WithCancelCause(s.ctx)
-	c := candidate{s: s, faults: electiontest.NewFaults(s.memory), stop: stop}
+	c := candidate{s: s, faults: electiontest.NewFaults(b), stop: stop}
 	var err error
 	if c.Elector, err = election.NewElector(ctx, c.faults, config); err != nil {
 		s.t.Fatal(err)

@@ -53,6 +53,11 @@ type observed struct {
 	observe func(Observation)
 }
 
+// Hints implements Hinter. It is no call of the five.
+func (o observed) Hints(ctx context.Context, id string, hint func()) error {
+	return Hints(ctx, o.Backend, id, hint)
+}
+
 // done reports a call that began at asked.
 func (o observed) done(op Operation, asked time.Time, status string, err error) {
 	if err != nil {

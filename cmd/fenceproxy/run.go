@@ -208,8 +208,9 @@ func (r *runner) run(ctx context.Context, stop func(), cfg election.ElectorConfi
 			patience = nil
 			stop()
 		case err := <-troubles:
-			if errors.Is(err, election.ErrLost) || errors.Is(err, election.ErrTrustEnded) {
-				break // the reign's end has told of it
+			var hints *election.HintsError
+			if errors.Is(err, election.ErrLost) || errors.Is(err, election.ErrTrustEnded) || errors.As(err, &hints) {
+				break // the reign's end has told of it; without hints all goes on
 			}
 			trouble = err
 			if text := err.Error(); text != r.said {

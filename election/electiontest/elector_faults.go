@@ -229,3 +229,8 @@ func (f *Faults) Validate(ctx context.Context, id string, t election.Token) (ele
 		return f.to().Validate(ctx, id, t)
 	})
 }
+
+// Hints implements election.Hinter. No fault concerns them.
+func (f *Faults) Hints(ctx context.Context, id string, hint func()) error {
+	return election.Hints(ctx, f.to(), id, hint)
+}

@@ -25,6 +25,8 @@ type Harness struct {
 	// HoldOff says that the backend enforces ResignOptions.HoldOff. One that does
 	// not must refuse it with election.ErrUnsupportedOption.
 	HoldOff bool
+	// Hints says that the backend is an election.Hinter. One that is not must be none.
+	Hints bool
 	// Lose makes the store forget all that it keeps of the election.
 	Lose func(t testing.TB, b election.Backend, id string)
 	// Dump returns all that the store keeps, as text.
@@ -65,6 +67,7 @@ func (s suite) run(t *testing.T) {
 	t.Run("Loss", s.loss)
 	t.Run("Model", s.model)
 	t.Run("Close", s.closing)
+	t.Run("Hints", s.hints)
 	if s.Server != "" {
 		t.Run("Unreachable", s.unreachable)
 		t.Run("LostReply", s.lostReply)

@@ -122,6 +122,11 @@ func (r *race) way() *way {
 	return &way{Backend: f, link: link, f: f}
 }
 
+// Hints passes on the backend's.
+func (w *way) Hints(ctx context.Context, id string, hint func()) error {
+	return election.Hints(ctx, w.Backend, id, hint)
+}
+
 // close closes what way opened.
 func (w *way) close() {
 	if w.link != nil {

@@ -14,8 +14,8 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 func TestConformance(t *testing.T) {
 	electiontest.Run(t, electiontest.Harness{
 		Open:    func(testing.TB) election.Backend { return New() },
-		HoldOff: true,
-		Lose:    forget,
+		HoldOff: true, Hints: true,
+		Lose: forget,
 		Dump: func(_ testing.TB, b election.Backend) string {
 			m := b.(*Backend)
 			m.mu.Lock()

@@ -23,9 +23,10 @@ type Backend struct {
 	mu        sync.Mutex
 	closed    bool
 	elections map[string]*record
+	releases  map[string]chan struct{} // closed, and gone, at the next; for those that listen
 }
 
-var _ election.Backend = (*Backend)(nil)
+var _ election.Hinter = (*Backend)(nil)
 
 // New returns an empty backend.
 func New() *Backend { return &Backend{} }
@@ -153,7 +154,38 @@ func (b *Backend) Resign(ctx context.Context, id string, t election.Token, o ele
 	if o.HoldOff > 0 {
 		r.holdOff = now.Add(o.HoldOff)
 	}
+	if released, ok := b.releases[id]; ok {
+		close(released)
+		delete(b.releases, id)
+	}
 	return election.ResignResult{Status: election.Released}, nil
+}
+
+// Hints implements election.Hinter. It tells of releases.
+func (b *Backend) Hints(ctx context.Context, id string, hint func()) error {
+	if err := election.CheckID(id); err != nil {
+		return err
+	}
+	for {
+		if _, err := b.begin(ctx, "listening for releases of", id); err != nil {
+			return err
+		}
+		released, ok := b.releases[id]
+		if !ok {
+			if b.releases == nil {
+				b.releases = make(map[string]chan struct{})
+			}
+			released = make(chan struct{})
+			b.releases[id] = released
+		}
+		b.mu.Unlock()
+		hint()
+		select {
+		case <-released:
+		case <-ctx.Done():
+			return fmt.Errorf("listening for releases of %q: %w", id, ctx.Err())
+		}
+	}
 }
 
 // Status implements election.Backend.
@@ -210,5 +242,9 @@ func (b *Backend) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
+	for _, released := range b.releases {
+		close(released)
+	}
+	b.releases = nil
 	return nil
 }

@@ -170,10 +170,18 @@ func (w watched) Acquire(ctx context.Context, id string, o election.AcquireOptio
 	return r, err
 }
 
+// Hints passes on the backend's.
+func (w watched) Hints(ctx context.Context, id string, hint func()) error {
+	return election.Hints(ctx, w.Backend, id, hint)
+}
+
 // failed is told of the elector's failures.
 func (c *Campaign) failed(err error) {
+	var hints *election.HintsError
 	switch {
 	case errors.Is(err, context.Canceled):
+	case errors.As(err, &hints):
+		c.c.Log.Info("a release is noticed only at the next poll, for now", "election", c.c.Election, "reason", hints.Err)
 	case errors.Is(err, election.ErrLost):
 		c.c.Log.Info("leadership lost", "reason", err)
 	default:
