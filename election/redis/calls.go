@@ -150,7 +150,7 @@ func (b *Backend) Resign(ctx context.Context, id string, t election.Token, o ele
 	}
 	const doing = "resigning"
 	holdOff := (o.HoldOff + time.Millisecond - 1).Milliseconds() // never shorter than asked
-	a, err := b.change(ctx, doing, id, b.scripts.resign, t.Digest().String(), holdOff)
+	a, err := b.change(ctx, doing, id, b.scripts.resign, t.Digest().String(), holdOff, releasedChannel(id))
 	if err != nil {
 		return election.ResignResult{}, err
 	}

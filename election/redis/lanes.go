@@ -87,6 +87,22 @@ func (s *lanes) run(ctx context.Context, c call) ([]any, error) {
 	return reply, err
 }
 
+// subscription implements runner, with a client of its own: it takes no call's turn.
+func (s *lanes) subscription(ctx context.Context) (*goredis.PubSub, <-chan struct{}, func(), error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, nil, nil, election.ErrClosed
+	}
+	s.under.Add(1)
+	o := *s.options
+	client := goredis.NewClient(&o)
+	return client.Subscribe(ctx), s.ended, func() {
+		_ = client.Close()
+		s.under.Done()
+	}, nil
+}
+
 // take waits for a turn, and takes an idle lane that is still good or makes one.
 func (s *lanes) take(ctx context.Context) (*lane, error) {
 	select {

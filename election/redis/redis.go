@@ -12,6 +12,8 @@
 //	fenceproxy:{<id>}:lease    "digest number ttl owner"; expires with the lease
 //	fenceproxy:{<id>}:number   the last number granted; never expires
 //	fenceproxy:{<id>}:holdoff  exists during a hold-off
+//
+// A release is published on the channel fenceproxy:{<id>}:released, as far as the user may.
 package redis
 
 import (
@@ -40,10 +42,13 @@ type Backend struct {
 // goredis.ErrClosed, once it is closed.
 type runner interface {
 	run(ctx context.Context, c call) ([]any, error)
+	// subscription returns one to nothing yet, without a connection. It is to be closed
+	// when ended is, and then end is to be called.
+	subscription(ctx context.Context) (s *goredis.PubSub, ended <-chan struct{}, end func(), err error)
 	close() error
 }
 
-var _ election.Backend = (*Backend)(nil)
+var _ election.Hinter = (*Backend)(nil)
 
 // Options tune a Backend. The zero value is a working default.
 type Options struct {
@@ -60,7 +65,7 @@ type Options struct {
 // scripts, which it sends to primaries. Where it retries by itself, a Resign whose reply
 // was lost reports NotOwner although it released.
 func New(client goredis.UniversalClient, o Options) *Backend {
-	return &Backend{server: &shared{client: client}, scripts: newScripts(o)}
+	return &Backend{server: newSharedClient(client, false), scripts: newScripts(o)}
 }
 
 // Open returns a backend on connections of its own, which Close closes. It asks the

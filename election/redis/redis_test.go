@@ -75,10 +75,10 @@ func TestConformance(t *testing.T) {
 	c := plain(t, p.Addr)
 	electiontest.Run(t, electiontest.Harness{
 		Open:    func(t testing.TB) election.Backend { return openAt(t, p.Addr) },
-		HoldOff: true,
-		Lose:    func(t testing.TB, _ election.Backend, id string) { lose(t, c, id) },
-		Dump:    func(t testing.TB, _ election.Backend) string { return dump(t, c) },
-		Server:  p.Addr,
-		OpenAt:  func(t testing.TB, addr string) election.Backend { return openAt(t, addr) },
+		HoldOff: true, Hints: true,
+		Lose:   func(t testing.TB, _ election.Backend, id string) { lose(t, c, id) },
+		Dump:   func(t testing.TB, _ election.Backend) string { return dump(t, c) },
+		Server: p.Addr,
+		OpenAt: func(t testing.TB, addr string) election.Backend { return openAt(t, addr) },
 	})
 }

@@ -181,7 +181,7 @@ func TestTokenIsNeverSent(t *testing.T) {
 // The rights that the documentation names are enough.
 func TestLeastRights(t *testing.T) {
 	p := testenv.Redis(t)
-	rules := "on >password ~fenceproxy:* resetchannels -@all +hello +eval +evalsha +pttl +get +set +pexpire +incr +del +time"
+	rules := "on >password ~fenceproxy:* resetchannels &fenceproxy:* -@all +hello +eval +evalsha +pttl +get +set +pexpire +incr +del +time +publish +subscribe +ping"
 	if err := plain(t, p.Addr).ACLSetUser(t.Context(), "elections", strings.Fields(rules)...).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -201,6 +201,21 @@ func TestLeastRights(t *testing.T) {
 	}
 	if st, err := b.Status(t.Context(), "e"); err != nil || st.HoldOff <= 0 {
 		t.Errorf("%+v, %v", st, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	hints := 0
+	err = b.Hints(ctx, "h", func() {
+		if hints++; hints > 1 {
+			cancel()
+			return
+		}
+		go func() { // it began
+			h, _ := b.Acquire(ctx, "h", election.AcquireOptions{})
+			_, _ = b.Resign(ctx, "h", h.Token, election.ResignOptions{})
+		}()
+	})
+	if hints != 2 {
+		t.Errorf("%d hints; %v", hints, err)
 	}
 	// INCR is needed when the clock is behind.
 	f := win(t, b, "f", election.AcquireOptions{MinFencing: 1 << 60})

@@ -20,6 +20,11 @@ type shared struct {
 	mu     sync.RWMutex
 	closed bool
 	calls  sync.WaitGroup
+	ended  chan struct{} // closed by close
+}
+
+func newSharedClient(c goredis.UniversalClient, own bool) *shared {
+	return &shared{client: c, own: own, ended: make(chan struct{})}
 }
 
 // run makes a call and waits for it, but no longer than the context lives: go-redis looks at
@@ -45,10 +50,24 @@ func (s *shared) run(ctx context.Context, c call) ([]any, error) {
 	}
 }
 
+// subscription implements runner.
+func (s *shared) subscription(ctx context.Context) (*goredis.PubSub, <-chan struct{}, func(), error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
+		return nil, nil, nil, election.ErrClosed
+	}
+	s.calls.Add(1)
+	return s.client.Subscribe(ctx), s.ended, s.calls.Done, nil
+}
+
 func (s *shared) close() error {
 	s.mu.Lock()
 	first := !s.closed
 	s.closed = true
+	if first {
+		close(s.ended)
+	}
 	s.mu.Unlock()
 	var err error
 	if first && s.own {

@@ -52,7 +52,7 @@ func OpenSentinel(sentinel *goredis.FailoverOptions, o Options) *Backend {
 
 // newShared returns a backend on a client that was made here.
 func newShared(client goredis.UniversalClient, o Options) *Backend {
-	return &Backend{server: &shared{client: client, own: true}, scripts: newScripts(o)}
+	return &Backend{server: newSharedClient(client, true), scripts: newScripts(o)}
 }
 
 // tls is the configuration for a URL that asks for TLS, as url does.

@@ -33,11 +33,11 @@ func TestConformanceOnValkey(t *testing.T) {
 	}
 	electiontest.Run(t, electiontest.Harness{
 		Open:    func(t testing.TB) election.Backend { return at(t, p.Addr) },
-		HoldOff: true,
-		Lose:    func(t testing.TB, _ election.Backend, id string) { lose(t, c, id) },
-		Dump:    func(t testing.TB, _ election.Backend) string { return dump(t, c) },
-		Server:  p.Addr,
-		OpenAt:  at,
+		HoldOff: true, Hints: true,
+		Lose:   func(t testing.TB, _ election.Backend, id string) { lose(t, c, id) },
+		Dump:   func(t testing.TB, _ election.Backend) string { return dump(t, c) },
+		Server: p.Addr,
+		OpenAt: at,
 	})
 }
 
@@ -63,8 +63,8 @@ func TestConformanceOnCluster(t *testing.T) {
 				Open: func(t testing.TB) election.Backend {
 					return groupURL(t, scheme(program)+"+cluster://"+nodes[0].Addr+","+nodes[1].Addr)
 				},
-				HoldOff: true,
-				Lose:    func(t testing.TB, b election.Backend, id string) { lose(t, b.(*Backend).server.(*shared).client, id) },
+				HoldOff: true, Hints: true,
+				Lose: func(t testing.TB, b election.Backend, id string) { lose(t, b.(*Backend).server.(*shared).client, id) },
 				Dump: func(t testing.TB, _ election.Backend) (all string) {
 					for _, p := range nodes {
 						all += dump(t, plain(t, p.Addr))
