@@ -21,6 +21,8 @@ const (
 	undefinedSchema      = "3F000"
 
 	insufficientPrivilege = "42501"
+	limitExceeded         = "54000" // the queue of notifications is full, among others
+	undefinedFunction     = "42883"
 
 	unknownStatement   = "26000" // a prepared one
 	duplicateStatement = "42P05"
@@ -142,13 +144,29 @@ func (b *Backend) Resign(ctx context.Context, id string, t election.Token, o ele
 	}
 	digest := t.Digest()
 	var released bool
-	if err := b.row(ctx, doing, id, b.queries.resign, []any{id, digest[:]}, &released); err != nil {
+	args := []any{id, digest[:]}
+	err := b.row(ctx, doing, id, b.queries.resign, args, &released)
+	if err != nil && unnotified(err) {
+		err = b.row(ctx, doing, id, b.queries.resignQuietly, args, &released)
+	}
+	if err != nil {
 		return election.ResignResult{}, err
 	}
 	if !released {
 		return election.ResignResult{Status: election.NotOwner}, nil
 	}
 	return election.ResignResult{Status: election.Released}, nil
+}
+
+// unnotified reports whether a release was undone because it may not, or cannot, be notified.
+//
+// INVARIANT: a release does not fail for want of its hint.
+func unnotified(err error) bool {
+	switch sqlState(err) {
+	case insufficientPrivilege, limitExceeded, undefinedFunction, notSupported:
+		return true
+	}
+	return false
 }
 
 // Status implements election.Backend.

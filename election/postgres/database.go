@@ -3,10 +3,14 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fenceproxy/fenceproxy/election"
 )
 
 // A database runs single statements, each in a transaction of its own.
@@ -18,6 +22,9 @@ type database interface {
 	read(ctx context.Context, query string, args []any, into ...any) error
 	// exec runs statements without arguments, all in one transaction.
 	exec(ctx context.Context, statements string) error
+	// dedicated makes a connection like the others, for the caller to close. Where it
+	// cannot, the error is election.ErrNoHints.
+	dedicated(ctx context.Context) (*pgx.Conn, error)
 	close()
 }
 
@@ -73,6 +80,15 @@ func (d poolDatabase) exec(ctx context.Context, statements string) error {
 	return err
 }
 
+// dedicated takes a connection away from the pool, which makes another when it needs one.
+func (d poolDatabase) dedicated(ctx context.Context) (*pgx.Conn, error) {
+	c, err := d.pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.Hijack(), nil
+}
+
 func (d poolDatabase) close() {
 	if d.own {
 		d.pool.Close()
@@ -109,10 +125,16 @@ func (s *session) exclusive(ctx context.Context, c *pgx.Conn) bool {
 	if s.reads++; s.reads < 2 {
 		return false
 	}
+	own, err := ownSession(ctx, c)
+	s.known, s.own = err == nil, own
+	return s.own
+}
+
+// ownSession asks the session for its process.
+func ownSession(ctx context.Context, c *pgx.Conn) (bool, error) {
 	var pid uint32
 	err := c.QueryRow(ctx, "SELECT pg_catalog.pg_backend_pid()", pgx.QueryExecModeExec).Scan(&pid)
-	s.known, s.own = err == nil, err == nil && pid == c.PgConn().PID()
-	return s.own
+	return err == nil && pid == c.PgConn().PID(), err
 }
 
 // shared notes that the session is not the connection's alone.
@@ -142,6 +164,29 @@ func (d sqlDatabase) read(ctx context.Context, query string, args []any, into ..
 func (d sqlDatabase) exec(ctx context.Context, statements string) error {
 	_, err := d.db.ExecContext(ctx, statements)
 	return err
+}
+
+// dedicated connects as the handle's connections did, if they are pgx's: one of the
+// handle's own would be missing to its owner.
+func (d sqlDatabase) dedicated(ctx context.Context) (*pgx.Conn, error) {
+	c, err := d.db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var like *pgx.ConnConfig
+	err = c.Raw(func(driver any) error {
+		p, ok := driver.(interface{ Conn() *pgx.Conn })
+		if !ok {
+			return fmt.Errorf("%w: the driver is not pgx", election.ErrNoHints)
+		}
+		like = p.Conn().Config()
+		like.OnNotification = nil // else that connection would take what this one is notified of
+		return nil
+	})
+	if err := errors.Join(err, c.Close()); err != nil {
+		return nil, err
+	}
+	return pgx.ConnectConfig(ctx, like)
 }
 
 func (sqlDatabase) close() {}

@@ -9,13 +9,15 @@
 // and the fence in the guarded resource decides between two holders. It cannot enforce a
 // hold-off, and says so.
 //
-// A row stays when its holder is gone, so that numbers are remembered.
+// A row stays when its holder is gone, so that numbers are remembered. A release is
+// notified too, so that candidates ask sooner; that is all that a session serves for.
 package postgres
 
 import (
 	"context"
 	"database/sql"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
@@ -30,9 +32,12 @@ type Backend struct {
 	db      database
 	queries queries
 	closed  atomic.Bool
+
+	mu      sync.Mutex
+	hearing *hearing // nil while nobody listens for releases
 }
 
-var _ election.Backend = (*Backend)(nil)
+var _ election.Hinter = (*Backend)(nil)
 
 // Options tune a Backend. The zero value is a working default.
 type Options struct {
@@ -96,6 +101,7 @@ func newBackend(db database, o Options) (*Backend, error) {
 // Close waits for the calls under way and closes the pool, if it was made here.
 func (b *Backend) Close() error {
 	if !b.closed.Swap(true) {
+		b.endHearing()
 		b.db.close()
 	}
 	return nil

@@ -113,7 +113,8 @@ func (x *place) harness(open func(t testing.TB, addr string) election.Backend) e
 	}
 	x.t.Cleanup(admin.Close)
 	return electiontest.Harness{
-		Open: func(t testing.TB) election.Backend { return open(t, x.server.Addr) },
+		Hints: true,
+		Open:  func(t testing.TB) election.Backend { return open(t, x.server.Addr) },
 		Lose: func(t testing.TB, _ election.Backend, id string) {
 			if _, err := admin.Exec(t.Context(), "DELETE FROM "+x.table()+" WHERE election = $1", id); err != nil {
 				t.Error(err)

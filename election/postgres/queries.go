@@ -10,6 +10,7 @@ type queries struct {
 	schema                 string
 	install, installed     string
 	acquire, renew, resign string
+	resignQuietly          string
 	read, readAlways       string
 }
 
@@ -25,12 +26,15 @@ func newQueries(schema string) (queries, error) {
 		return strings.ReplaceAll(query, "ELECTION_TABLE", quote(schema)+".election")
 	}
 	return queries{
-		schema:     schema,
-		install:    install,
-		installed:  "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = '" + schema + "' AND tablename = 'election')",
-		acquire:    in(acquireSQL),
-		renew:      in(renewSQL),
-		resign:     in(resignSQL),
+		schema:    schema,
+		install:   install,
+		installed: "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = '" + schema + "' AND tablename = 'election')",
+		acquire:   in(acquireSQL),
+		renew:     in(renewSQL),
+		resign:    strings.ReplaceAll(in(resignSQL), "TABLE_SCHEMA", schema),
+
+		resignQuietly: in(resignQuietlySQL),
+
 		read:       in(readSQL),
 		readAlways: in(readAlwaysSQL),
 	}, nil
@@ -90,14 +94,23 @@ WITH renewed AS (
 SELECT coalesce(max(number), 0), floor(extract(epoch FROM coalesce(max(rest), interval '0')) * 1000000)::bigint
 FROM renewed`
 
-// resignSQL: $1 election, $2 digest. It returns whether it was released.
-const resignSQL = `
+// resignSQL: $1 election, $2 digest. It returns whether it was released, and notifies that
+// in the same transaction.
+const resignSQL = resign + "SELECT count(pg_catalog.pg_notify('" + releasedChannel + "', 'TABLE_SCHEMA.' || $1::text)) > 0 FROM released"
+
+// resignQuietlySQL is resignSQL without the notification.
+const resignQuietlySQL = resign + "SELECT count(*) > 0 FROM released"
+
+const resign = `
 WITH released AS (
     UPDATE ELECTION_TABLE SET owner = NULL, digest = NULL, ttl_ms = NULL, expires_at = NULL
     WHERE election = $1::text AND digest = $2::bytea AND expires_at > clock_timestamp()
     RETURNING 1
 )
-SELECT count(*) > 0 FROM released`
+`
+
+// released is what is notified of an election's release.
+func (q queries) released(id string) string { return q.schema + "." + id }
 
 // readSQL: $1 election. It returns the row, and whether the server is a standby: the last
 // number, the owner and the digest of the holder, the seconds left, which are less than
