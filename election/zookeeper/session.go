@@ -39,12 +39,14 @@ type session struct {
 	rounds  int       // how often every server was tried in vain
 	why     string    // the latest reason
 	ended   error     // why it is over
+
+	watches map[string]watch // the latest of each node, by its path
 }
 
 // open begins a session; run must be called.
 func open(servers []string, o Options) (*session, error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &session{o: o, quit: ctx.Done(), end: cancel, changed: make(chan struct{}), known: o.User == ""}
+	s := &session{o: o, quit: ctx.Done(), end: cancel, changed: make(chan struct{}), known: o.User == "", watches: make(map[string]watch)}
 	// dial waits for the lock, and so nothing is heard before conn is there.
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -87,7 +87,7 @@ type Backend struct {
 	sessions sync.WaitGroup
 }
 
-var _ election.Backend = (*Backend)(nil)
+var _ election.Hinter = (*Backend)(nil)
 
 // Open returns a backend on the servers of one ensemble, each a host:port. It asks
 // them nothing.

@@ -113,8 +113,9 @@ func TestConformance(t *testing.T) {
 	behind := followers(t, z)
 	const chroot = "/conformance"
 	electiontest.Run(t, electiontest.Harness{
-		Open: func(t testing.TB) election.Backend { return openAt(t, strings.Join(behind, ","), chroot, Options{}) },
-		Lose: func(t testing.TB, b election.Backend, id string) { remove(t, c, b.(*Backend).path(id)) },
+		Hints: true,
+		Open:  func(t testing.TB) election.Backend { return openAt(t, strings.Join(behind, ","), chroot, Options{}) },
+		Lose:  func(t testing.TB, b election.Backend, id string) { remove(t, c, b.(*Backend).path(id)) },
 		Dump: func(t testing.TB, _ election.Backend) string {
 			if _, err := c.Sync("/"); err != nil {
 				t.Fatal(err)
