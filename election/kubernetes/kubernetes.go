@@ -63,7 +63,7 @@ type Backend struct {
 	calls  sync.WaitGroup
 }
 
-var _ election.Backend = (*Backend)(nil)
+var _ election.Hinter = (*Backend)(nil)
 
 // A call is one call of the five, for one election.
 type call struct {

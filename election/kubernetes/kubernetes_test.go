@@ -24,8 +24,9 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 func TestConformance(t *testing.T) {
 	s := sharedSite(t)
 	electiontest.Run(t, electiontest.Harness{
-		Open: func(t testing.TB) election.Backend { return s.openLeft(t, s.config) },
-		Lose: func(t testing.TB, _ election.Backend, id string) { s.lose(t, id) },
+		Hints: true,
+		Open:  func(t testing.TB) election.Backend { return s.openLeft(t, s.config) },
+		Lose:  func(t testing.TB, _ election.Backend, id string) { s.lose(t, id) },
 		Dump: func(t testing.TB, _ election.Backend) string {
 			return string(s.must(t, http.MethodGet, s.leases(), nil, http.StatusOK))
 		},

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -93,6 +94,12 @@ func TestInPod(t *testing.T) {
 	standing(t, proxy, "pod", g.Token, election.StandingCurrent, g.Number)
 	if r, err := proxy.Renew(t.Context(), "pod", g.Token); !errors.Is(err, election.ErrUnavailable) || !apierrors.IsForbidden(err) {
 		t.Errorf("a proxy renews: %+v, %v", r, err)
+	}
+	for b, want := range map[*Backend]error{candidate: context.Canceled, proxy: election.ErrUnavailable} {
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := b.Hints(ctx, "pod", cancel); !errors.Is(err, want) || apierrors.IsForbidden(err) != (b == proxy) {
+			t.Errorf("hints: %v, want %v", err, want)
+		}
 	}
 	if r, err := candidate.Resign(t.Context(), "pod", g.Token, election.ResignOptions{}); err != nil || r.Status != election.Released {
 		t.Errorf("%+v, %v", r, err)
