@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
+
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/election/electiontest"
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
@@ -492,6 +494,23 @@ func TestRunWaits(t *testing.T) {
 	}
 	h.ended(0)
 	p.term(1)
+}
+
+// Whoever waits listens for a release.
+func TestRunListens(t *testing.T) {
+	p := newRunPlace(t)
+	g := p.takeover()
+	h := p.run(tellTerm + "true")
+	c := goredis.NewClient(&goredis.Options{Addr: testenv.SharedRedis(t).Addr})
+	defer c.Close()
+	channel := "fenceproxy:{" + p.id + "}:released"
+	p.until("a subscription", func() bool { return c.PubSubNumSub(p.ctx, channel).Val()[channel] == 1 })
+	if _, err := p.b.Resign(p.ctx, p.id, g.Token, election.ResignOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.ended(0)
+	p.term(1)
+	p.until("its end", func() bool { return c.PubSubNumSub(p.ctx, channel).Val()[channel] == 0 })
 }
 
 func TestRunHoldsOff(t *testing.T) {
