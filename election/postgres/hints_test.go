@@ -84,7 +84,9 @@ func TestHintsThroughAPooler(t *testing.T) {
 	x := newPlace(t, testenv.SharedPostgres(t), "").install()
 	behind := x.open(t, pooler(t, x.server.Addr))
 	t.Cleanup(func() { _ = behind.Close() })
-	if err := behind.Hints(t.Context(), "e", func() { t.Error("a hint") }); !errors.Is(err, election.ErrNoHints) {
+	none, stop := context.WithCancel(testenv.Context(t))
+	defer stop()
+	if err := behind.Hints(none, "e", stop); !errors.Is(err, election.ErrNoHints) {
 		t.Errorf("%v, want %v", err, election.ErrNoHints)
 	}
 	if n := x.listening(t); n != 0 {
