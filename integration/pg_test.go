@@ -15,6 +15,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/guard/pgfence"
 	"github.com/fenceproxy/fenceproxy/internal/servers"
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
+	"github.com/fenceproxy/fenceproxy/protocols/loops/loopstest"
 	"github.com/fenceproxy/fenceproxy/protocols/pg"
 )
 
@@ -71,7 +72,7 @@ func (s *pgStage) proxy(t *testing.T, ctx context.Context, b election.Backend, w
 		fence = wrap(f)
 	}
 	g := guard.New(b, fence, guard.Config{})
-	srv, err := pg.New(pg.Config{Upstream: s.server.Addr, Guard: pg.Admit(g), Binder: f, Logger: testLogger(t)})
+	srv, err := pg.New(pg.Config{Upstream: s.server.Addr, Guard: pg.Admit(g), Binder: f, Logger: testLogger(t), Loops: loopstest.Start(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/guard/redisfence"
 	"github.com/fenceproxy/fenceproxy/internal/servers"
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
+	"github.com/fenceproxy/fenceproxy/protocols/loops/loopstest"
 	"github.com/fenceproxy/fenceproxy/protocols/resp"
 )
 
@@ -101,7 +102,7 @@ func clusterProxy(t *testing.T, ctx context.Context, url string, b election.Back
 	g := guard.New(b, fence, guard.Config{PermitFor: time.Minute, ValidateEvery: 20 * time.Second})
 	v := newValve()
 	c := resp.ClusterConfig{
-		Config: resp.Config{Upstream: "the cluster", Guard: g, Log: testLogger(t)}, Fence: f, Topology: f.Topology(),
+		Config: resp.Config{Upstream: "the cluster", Guard: g, Log: testLogger(t), Loops: loopstest.Start(t)}, Fence: f, Topology: f.Topology(),
 		DialNode: func(ctx context.Context, addr string) (net.Conn, error) {
 			var d net.Dialer
 			conn, err := d.DialContext(ctx, "tcp", addr)

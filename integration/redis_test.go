@@ -20,6 +20,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/guard/redisfence"
 	"github.com/fenceproxy/fenceproxy/internal/servers"
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
+	"github.com/fenceproxy/fenceproxy/protocols/loops/loopstest"
 	"github.com/fenceproxy/fenceproxy/protocols/resp"
 	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
 )
@@ -38,7 +39,7 @@ func redisProxy(t *testing.T, ctx context.Context, server string, b election.Bac
 		fence = wrap(f)
 	}
 	g := guard.New(b, fence, guard.Config{})
-	c := resp.Config{Upstream: server, Guard: g, Control: control, Log: testLogger(t)}
+	c := resp.Config{Upstream: server, Guard: g, Control: control, Log: testLogger(t), Loops: loopstest.Start(t)}
 	for _, f := range change {
 		f(&c)
 	}

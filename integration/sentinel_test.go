@@ -21,6 +21,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/guard/redisfence"
 	"github.com/fenceproxy/fenceproxy/internal/servers"
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
+	"github.com/fenceproxy/fenceproxy/protocols/loops/loopstest"
 	"github.com/fenceproxy/fenceproxy/protocols/resp"
 )
 
@@ -32,7 +33,7 @@ func sentinelProxy(t *testing.T, ctx context.Context, s *servers.RedisSentinel, 
 		t.Fatal(err)
 	}
 	g := guard.New(b, f, guard.Config{})
-	srv, err := resp.New(resp.Config{Upstream: "main", Guard: g, Control: f, Log: testLogger(t),
+	srv, err := resp.New(resp.Config{Upstream: "main", Guard: g, Control: f, Log: testLogger(t), Loops: loopstest.Start(t),
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			c, err := f.Primary().Dial(ctx)
 			if err != nil {

@@ -198,6 +198,9 @@ func (c *proxiedConn) RemoteAddr() net.Addr { return c.remote }
 // NetConn is the connection itself.
 func (c *proxiedConn) NetConn() net.Conn { return c.Conn }
 
+// Behalf is the connection itself, to which nothing but an address was added.
+func (c *proxiedConn) Behalf() net.Conn { return c.Conn }
+
 // SyscallConn is the connection's.
 func (c *proxiedConn) SyscallConn() (syscall.RawConn, error) {
 	if s, ok := c.Conn.(syscall.Conn); ok {

@@ -9,6 +9,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/fenceproxy/fenceproxy/protocols/loops"
 )
 
 // DefaultMaxConns is how many client connections a listener serves at once when
@@ -35,6 +37,8 @@ type Serving struct {
 	// KeepAlive is how clients that are out of reach are found out; what is zero of it is
 	// that of DefaultKeepAlive.
 	KeepAlive net.KeepAliveConfig
+	// Loops may take over a connection that Session was given; nil if none do.
+	Loops *loops.Loops
 }
 
 // DefaultKeepAlive ends an idle connection whose peer is out of reach after a minute and
@@ -96,7 +100,7 @@ func Serve(ctx context.Context, l net.Listener, s Serving) error {
 		}
 		wg.Go(func() {
 			defer func() {
-				_ = c.Close()
+				_ = s.Loops.Close(c)
 				mu.Lock()
 				delete(conns, c)
 				mu.Unlock()
@@ -116,7 +120,7 @@ func Serve(ctx context.Context, l net.Listener, s Serving) error {
 	case <-timer.C:
 		mu.Lock()
 		for c := range conns {
-			_ = c.Close()
+			_ = s.Loops.Close(c)
 		}
 		mu.Unlock()
 		<-ended

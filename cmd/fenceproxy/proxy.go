@@ -15,6 +15,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/guard/redissentinel"
 	"github.com/fenceproxy/fenceproxy/internal/config"
 	"github.com/fenceproxy/fenceproxy/internal/sidecar"
+	"github.com/fenceproxy/fenceproxy/protocols/loops"
 	"github.com/fenceproxy/fenceproxy/protocols/pg"
 	"github.com/fenceproxy/fenceproxy/protocols/resp"
 	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
@@ -45,7 +46,7 @@ type wire interface {
 }
 
 // newProxy opens a listener and what it needs. It waits for no server.
-func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b election.Backend, own *campaigns, gs *gates, log *slog.Logger) (_ *proxy, err error) {
+func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b election.Backend, own *campaigns, gs *gates, carriers *loops.Loops, log *slog.Logger) (_ *proxy, err error) {
 	p := &proxy{Listener: l, log: log.With("listener", l.Name)}
 	defer func() {
 		if err != nil {
@@ -127,6 +128,7 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 			KeepAlive:                 l.KeepAlive,
 			ProxyProtocol:             l.ProxyProtocol,
 			Drain:                     cfg.Drain,
+			Loops:                     carriers,
 			Logger:                    p.log,
 		})
 		if err != nil {
@@ -134,6 +136,7 @@ func newProxy(ctx context.Context, cfg *config.Config, l *config.Listener, b ele
 		}
 	case config.Redis, config.Valkey:
 		c := respConfig(cfg, l, down, up)
+		c.Loops = carriers
 		c.Log, c.Own, c.Exclusive, c.Lead = p.log, ownCommands(l, b, gs, p.log), exclusive, p.leadership()
 		if l.Group == config.Cluster {
 			p.wire, err = p.cluster(ctx, c, up, newGuard)

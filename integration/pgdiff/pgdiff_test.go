@@ -19,6 +19,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/guard/pgfence"
 	"github.com/fenceproxy/fenceproxy/internal/servers"
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
+	"github.com/fenceproxy/fenceproxy/protocols/loops/loopstest"
 	"github.com/fenceproxy/fenceproxy/protocols/pg"
 	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
 )
@@ -96,7 +97,7 @@ func newStage(t *testing.T, v testenv.Version) *stage {
 	roots.AddCert(ca.Cert)
 	s := &stage{direct: place{addr: p.Addr, admin: admin, roots: roots}, proxy: make(map[string]place), tls: make(map[string]place)}
 	for _, mode := range allModes {
-		c := pg.Config{Upstream: p.Addr, Guard: pg.Admit(g), Binder: f, DefaultElection: "orders", Verifiers: f.Verifiers()}
+		c := pg.Config{Upstream: p.Addr, Guard: pg.Admit(g), Binder: f, DefaultElection: "orders", Verifiers: f.Verifiers(), Loops: loopstest.Start(t)}
 		if mode == "bytes" {
 			c.Buffer = 1 // the least there is
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/guard/redisfence"
 	"github.com/fenceproxy/fenceproxy/internal/servers"
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
+	"github.com/fenceproxy/fenceproxy/protocols/loops/loopstest"
 	"github.com/fenceproxy/fenceproxy/protocols/resp"
 )
 
@@ -60,7 +61,7 @@ func newStage(t *testing.T, v servers.RedisVersion, args ...string) *stage {
 	g := guard.New(b, f, guard.Config{})
 	t.Cleanup(g.Close)
 	st := &stage{server: p, direct: place{addr: p.Addr, super: super}, proxy: make(map[string]place), elections: b, leader: got}
-	c := resp.Config{Upstream: p.Addr, Guard: g, Control: open(), Election: jobs}
+	c := resp.Config{Upstream: p.Addr, Guard: g, Control: open(), Election: jobs, Loops: loopstest.Start(t)}
 	whole := serve(t, c, false)
 	c.Dial = func(ctx context.Context) (net.Conn, error) {
 		var d net.Dialer

@@ -61,7 +61,7 @@ func room(path string) string {
 func wire(path string) string {
 	rest, _ := strings.CutPrefix(path, "protocols")
 	w, _, _ := strings.Cut(strings.TrimPrefix(rest, "/"), "/")
-	if w == "tlsconf" {
+	if w == "tlsconf" || w == "loops" {
 		return "" // both wires'
 	}
 	return w

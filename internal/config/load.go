@@ -84,7 +84,24 @@ func (r *reader) config(o *object, c *Config) {
 	if f := o.take("drain"); f != nil {
 		c.Drain = f.duration(0, time.Hour)
 	}
+	if f := o.take("loops"); f != nil {
+		c.Loops = f.loops()
+	}
 	o.close()
+}
+
+// maxLoops bounds the loops.
+const maxLoops = 64
+
+// loops reads how many loops there are to be, as Config.Loops.
+func (f *field) loops() int {
+	switch s, _ := f.text(); s {
+	case "auto":
+		return 0
+	case "off":
+		return -1
+	}
+	return f.number(1, maxLoops)
 }
 
 func (r *reader) guard(f *field, g *Guard) {

@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/fenceproxy/fenceproxy/protocols"
+	"github.com/fenceproxy/fenceproxy/protocols/loops"
 )
 
 // A buffer reads a connection in pieces and keeps what is not taken yet. It holds memory
@@ -21,6 +22,10 @@ type buffer struct {
 	try func(fd uintptr) bool
 	n   int // what the last read gave
 	err error
+	// Of a connection that loops have. If left, given is what its loop left to be done.
+	conn  *loops.Conn
+	given step
+	left  bool
 	// Where the connection is not a socket (TLS), a first read goes here.
 	small []byte
 }
@@ -30,7 +35,9 @@ const smallRead = 1 << 10
 
 func newBuffer(pools *protocols.Chunks, from net.Conn) *buffer {
 	b := &buffer{from: from, pools: pools}
-	if b.raw = protocols.Raw(from); b.raw != nil {
+	if c, ok := from.(*loops.Conn); ok {
+		b.conn = c
+	} else if b.raw = protocols.Raw(from); b.raw != nil {
 		b.try = b.tryRead
 	} else {
 		b.small = make([]byte, min(smallRead, pools.Size))
@@ -70,6 +77,15 @@ func (b *buffer) take(n int) {
 // arrived, not with what is announced.
 func (b *buffer) fill(need int) error {
 	switch {
+	case b.c == nil && b.conn != nil:
+		for {
+			if err := b.conn.Readable(); err != nil {
+				return err
+			}
+			if some, err := b.tryFill(); some || err != nil {
+				return err
+			}
+		}
 	case b.c == nil && b.raw != nil:
 		// The memory is got when there is something to read.
 		if err := b.raw.Read(b.try); err != nil {

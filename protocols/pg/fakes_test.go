@@ -16,6 +16,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/guard/pgfence"
 	"github.com/fenceproxy/fenceproxy/internal/servers"
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
+	"github.com/fenceproxy/fenceproxy/protocols/loops/loopstest"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -210,7 +211,7 @@ func newRigAt(t *testing.T, p *servers.Process, change func(*Config)) *rig {
 
 func (r *rig) serve(change func(*Config)) {
 	r.t.Helper()
-	cfg := Config{Upstream: r.pg.Addr, Guard: r.guard, Binder: r.guard, DefaultElection: "orders"}
+	cfg := Config{Upstream: r.pg.Addr, Guard: r.guard, Binder: r.guard, DefaultElection: "orders", Loops: loopstest.Start(r.t)}
 	if change != nil {
 		change(&cfg)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/election"
 	"github.com/fenceproxy/fenceproxy/policy"
 	"github.com/fenceproxy/fenceproxy/protocols"
+	"github.com/fenceproxy/fenceproxy/protocols/loops"
 	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
 )
 
@@ -99,6 +100,9 @@ type Config struct {
 	MaxConns, MaxPending, MaxPerAddress int
 	// Drain is that of protocols.Serving.
 	Drain time.Duration
+	// Loops carry the sessions whose two connections are sockets without TLS; nil leaves all
+	// to goroutines. Several servers may share them. They must run until Serve has returned.
+	Loops *loops.Loops
 	// ProxyProtocol, if not nil, says which load balancers connect on their clients' behalf.
 	// Only they can connect then.
 	ProxyProtocol *protocols.ProxyProtocol
@@ -199,6 +203,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		// A cancel request is taken where no session is any more.
 		MaxConns:  s.cfg.MaxConns + s.cfg.MaxPending,
 		Drain:     s.cfg.Drain,
+		Loops:     s.cfg.Loops,
 		KeepAlive: s.cfg.KeepAlive,
 	})
 }
@@ -248,6 +253,7 @@ func (s *Server) session(ctx context.Context, client net.Conn, p *place) {
 		return
 	}
 	session := newSession(s, client, upstream, start)
+	session.carry()
 	session.to, session.greeting, session.place = to, greeting, p
 	session.run(ctx)
 }

@@ -34,6 +34,7 @@ type session struct {
 	start    *startup
 	greeting []byte // the server's first bytes, where the start-up packet was sent already
 	srv      *Server
+	loops    carried
 
 	mu      sync.Mutex
 	changed sync.Cond // the core moved on, for a client's pump that waits
@@ -225,17 +226,12 @@ func refusalOf(err error, t guard.Term) *guard.Refusal {
 // pumpClient carries the client's messages to the server.
 func (s *session) pumpClient(ctx context.Context) {
 	b := newBuffer(&s.srv.buffers, s.client)
+	var each func() bool
+	if s.loops.client != nil {
+		each = func() bool { return s.toServer(b) }
+	}
 	for {
-		s.mu.Lock()
-		s.moves++
-		st := s.core.client(b.bytes())
-		for st.next == wait && st.pass == 0 && len(st.write) == 0 && st.drop == 0 {
-			s.changed.Wait()
-			st = s.core.client(b.bytes())
-		}
-		permits := s.permits
-		s.mu.Unlock()
-
+		st, permits := s.nextOfClient(b)
 		if st.pass > 0 || len(st.write) > 0 {
 			// Nothing of a bound session's goes upstream without a live permit. What
 			// is already on its way is what the sever is for.
@@ -256,7 +252,7 @@ func (s *session) pumpClient(ctx context.Context) {
 		b.take(st.pass + st.drop)
 		switch st.next {
 		case read:
-			if err := b.fill(st.need); err != nil {
+			if err := b.next(st.need, each); err != nil {
 				if errors.Is(err, net.ErrClosed) {
 					_ = s.upstream.Close()
 				} else {
@@ -284,6 +280,33 @@ func (s *session) pumpClient(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// clientStep asks the core what to do with bytes of the client's.
+func (s *session) clientStep(in []byte) (step, []Permit) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.moves++
+	return s.core.client(in), s.permits
+}
+
+// nextOfClient is the step that the loop left, or else the core's next one but to wait.
+func (s *session) nextOfClient(b *buffer) (step, []Permit) {
+	st, ok := b.takeGiven()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !ok {
+		s.moves++
+		st = s.core.client(b.bytes())
+	}
+	for st.next == wait && st.pass == 0 && len(st.write) == 0 && st.drop == 0 {
+		if !ok {
+			s.changed.Wait()
+		}
+		ok = false // the loop did not wait
+		st = s.core.client(b.bytes())
+	}
+	return st, s.permits
 }
 
 // ended is a permit that is not live any more, or nil.
@@ -318,17 +341,18 @@ func (s *session) pumpServer(ctx context.Context, late *time.Timer) {
 	b := newBuffer(&s.srv.buffers, s.upstream)
 	b.preset(s.greeting)
 	hurried, entered := false, false
+	var each func() bool
 	for {
-		s.mu.Lock()
-		s.moves++
-		st := s.core.server(b.bytes())
-		s.writing.Store(st.pass > 0 || len(st.write) > 0)
-		in := s.core.phase == ready
-		s.changed.Broadcast()
-		s.mu.Unlock()
-		if in && !entered {
-			entered = true
-			s.entered(late)
+		st, ok := b.takeGiven()
+		if !ok {
+			in := false
+			if st, in = s.serverStep(b.bytes()); in && !entered {
+				entered = true
+				s.entered(late)
+				if s.loops.upstream != nil {
+					each = func() bool { return s.toClient(b) }
+				}
+			}
 		}
 
 		if st.pass > 0 {
@@ -345,7 +369,7 @@ func (s *session) pumpServer(ctx context.Context, late *time.Timer) {
 		s.writing.Store(false)
 		switch st.next {
 		case read:
-			err := b.fill(st.need)
+			err := b.next(st.need, each)
 			switch {
 			case err == nil:
 			case errors.Is(err, os.ErrDeadlineExceeded) && !hurried:
@@ -382,6 +406,18 @@ func (s *session) pumpServer(ctx context.Context, late *time.Timer) {
 			return
 		}
 	}
+}
+
+// serverStep asks the core what to do with bytes of the server's, and whether the client has
+// logged in.
+func (s *session) serverStep(in []byte) (st step, entered bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.moves++
+	st = s.core.server(in)
+	s.writing.Store(st.pass > 0 || len(st.write) > 0)
+	s.changed.Broadcast()
+	return st, s.core.phase == ready
 }
 
 func (s *session) say(b []byte) bool {

@@ -22,6 +22,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/guard/redisfence"
 	"github.com/fenceproxy/fenceproxy/internal/servers"
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
+	"github.com/fenceproxy/fenceproxy/protocols/loops/loopstest"
 	"github.com/fenceproxy/fenceproxy/protocols/resp"
 )
 
@@ -81,7 +82,7 @@ func newClusterRig(t testing.TB, nodes *servers.RedisCluster, config func(*resp.
 		}
 	}
 	c := resp.ClusterConfig{
-		Config:   resp.Config{Upstream: "the cluster", Guard: g, Election: r.election, Log: log},
+		Config:   resp.Config{Upstream: "the cluster", Guard: g, Election: r.election, Log: log, Loops: loopstest.Start(t)},
 		Fence:    r.fence,
 		Topology: r.top,
 		DialNode: fromProxy,

@@ -17,6 +17,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/policy"
 	"github.com/fenceproxy/fenceproxy/protocols"
+	"github.com/fenceproxy/fenceproxy/protocols/loops"
 	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
 )
 
@@ -92,6 +93,9 @@ type Config struct {
 	// Drain is how long sessions may take to end when the server stops; zero means
 	// protocols.DefaultDrain.
 	Drain time.Duration
+	// Loops carry the sessions whose two connections are sockets without TLS; nil leaves all
+	// to goroutines. Several servers may share them. They must run until Serve has returned.
+	Loops *loops.Loops
 	// StartupTimeout bounds what comes before a session: the PROXY protocol's header and
 	// the TLS handshake; zero means DefaultStartupTimeout.
 	StartupTimeout time.Duration

@@ -20,6 +20,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/guard/redisfence"
 	"github.com/fenceproxy/fenceproxy/internal/servers"
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
+	"github.com/fenceproxy/fenceproxy/protocols/loops/loopstest"
 	"github.com/fenceproxy/fenceproxy/protocols/resp"
 )
 
@@ -227,7 +228,7 @@ func TestDrain(t *testing.T) {
 	defer f.Close()
 	g := guard.New(b, f, guard.Config{})
 	defer g.Close()
-	s, err := resp.New(resp.Config{Upstream: p.Addr, Guard: g, Control: control, Election: "jobs"})
+	s, err := resp.New(resp.Config{Upstream: p.Addr, Guard: g, Control: control, Election: "jobs", Loops: loopstest.Start(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

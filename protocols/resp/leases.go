@@ -86,10 +86,13 @@ func (x *session) dropLeases(all bool) {
 	giveBack(gone)
 }
 
+// unused says whether the core does not hold a lease. Call with mu held.
+func (x *session) unused(l *lease) bool { return !x.core.holding(l.binding) }
+
 // unheld takes out the leases that the core does not hold.
 func (x *session) unheld() (gone []*lease) {
 	for i := 0; i < len(x.leases); {
-		if l := x.leases[i]; !x.core.holding(l.binding) {
+		if l := x.leases[i]; x.unused(l) {
 			gone = append(gone, l)
 			x.leases = slices.Delete(x.leases, i, i+1)
 			continue

@@ -16,16 +16,16 @@ import (
 // to it, and while a command of its blocks. So does one whose server is cut off.
 func TestOutOfReach(t *testing.T) {
 	var mu sync.Mutex
-	var upstreams []*net.TCPConn
+	var upstreams []net.Addr
 	addr := testenv.SharedRedis(t).Addr
 	r := newRig(t, rigOptions{config: func(c *resp.Config) {
 		c.KeepAlive = net.KeepAliveConfig{Idle: time.Second, Interval: time.Second, Count: 1}
 		by := resp.Dialer{KeepAlive: c.KeepAlive}
 		c.Dial = func(ctx context.Context) (net.Conn, error) {
 			conn, err := by.Dial(ctx, addr)
-			if tcp, ok := conn.(*net.TCPConn); ok {
+			if err == nil {
 				mu.Lock()
-				upstreams = append(upstreams, tcp)
+				upstreams = append(upstreams, conn.LocalAddr())
 				mu.Unlock()
 			}
 			return conn, err
@@ -50,7 +50,7 @@ func TestOutOfReach(t *testing.T) {
 	mu.Lock()
 	last := upstreams[len(upstreams)-1]
 	mu.Unlock()
-	testenv.Deafen(t, last)
+	testenv.DeafenFrom(t, last)
 	w.send("PING")
 	for _, id := range ids {
 		eventually(t, "the server's session has ended", func() bool { return !there(id) })

@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/fenceproxy/fenceproxy/protocols"
+	"github.com/fenceproxy/fenceproxy/protocols/loops"
 )
 
 // A pool lends memory to the sessions of a Server. What is read into is as Chunks have it;
@@ -49,13 +50,17 @@ type reader struct {
 	// How a read gets memory once there is something to read.
 	raw syscall.RawConn
 	try func(fd uintptr) bool
+	// The same of a connection that loops have.
+	conn *loops.Conn
 	// Where the connection is not a socket, a first read goes here.
 	small []byte
 }
 
 func newReader(p *pool, from net.Conn) *reader {
 	r := &reader{from: from, pool: p}
-	if r.raw = protocols.Raw(from); r.raw != nil {
+	if c, ok := from.(*loops.Conn); ok {
+		r.conn = c
+	} else if r.raw = protocols.Raw(from); r.raw != nil {
 		r.try = r.tryRead
 	} else {
 		r.small = make([]byte, min(smallRead, p.Size))
@@ -66,6 +71,15 @@ func newReader(p *pool, from net.Conn) *reader {
 // next reads once. The bytes are valid until done, which comes before the next one.
 func (r *reader) next() ([]byte, error) {
 	switch {
+	case r.conn != nil:
+		for {
+			if err := r.conn.Readable(); err != nil {
+				return nil, err
+			}
+			if b, err := r.tryNext(); len(b) > 0 || err != nil {
+				return b, err
+			}
+		}
 	case r.raw != nil:
 		if err := r.raw.Read(r.try); err != nil {
 			return nil, err
@@ -79,16 +93,33 @@ func (r *reader) next() ([]byte, error) {
 	if r.n == 0 && r.err == nil {
 		r.err = io.ErrNoProgress
 	}
+	return r.last(), r.err
+}
+
+// last is what was read last, until done.
+func (r *reader) last() []byte {
 	if r.c == nil {
-		return nil, r.err
+		return nil
 	}
-	return r.c.B[:r.n], r.err
+	return r.c.B[:r.n]
+}
+
+// tryNext reads what is there, of a connection that loops have: nothing and no error if nothing is.
+func (r *reader) tryNext() ([]byte, error) {
+	c := r.pool.Get(r.pool.ForNext(r.n))
+	n, err := r.conn.TryRead(c.B)
+	if n == 0 {
+		r.pool.Put(c)
+		return nil, err
+	}
+	r.c, r.n = c, n
+	return c.B[:n], nil
 }
 
 // done gives the memory back. A connection that is no socket is read into much again if
 // it filled what there was.
 func (r *reader) done() {
-	switch full := r.raw == nil && (r.c == nil && r.n == len(r.small) || r.c != nil && r.n == len(r.c.B)); {
+	switch full := r.small != nil && (r.c == nil && r.n == len(r.small) || r.c != nil && r.n == len(r.c.B)); {
 	case full && r.c == nil:
 		r.c = r.pool.Get(r.pool.Size)
 	case !full && r.c != nil:

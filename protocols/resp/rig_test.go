@@ -20,6 +20,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/guard/redisfence"
 	"github.com/fenceproxy/fenceproxy/internal/servers"
 	"github.com/fenceproxy/fenceproxy/internal/testenv"
+	"github.com/fenceproxy/fenceproxy/protocols/loops/loopstest"
 	"github.com/fenceproxy/fenceproxy/protocols/resp"
 )
 
@@ -62,7 +63,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	}
 	o.guard.Log = log
 	g := guard.New(r.elections, fence, o.guard)
-	c := resp.Config{Upstream: o.redis.Addr, Guard: g, Control: r.control, Election: r.election, Log: log}
+	c := resp.Config{Upstream: o.redis.Addr, Guard: g, Control: r.control, Election: r.election, Log: log, Loops: loopstest.Start(t)}
 	if o.config != nil {
 		o.config(&c)
 	}

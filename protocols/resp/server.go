@@ -70,6 +70,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		Refuse:    func(c net.Conn) { s.refuse(c, c.RemoteAddr().String(), tooMany) },
 		MaxConns:  s.c.MaxConns,
 		Drain:     s.c.Drain,
+		Loops:     s.c.Loops,
 		KeepAlive: s.c.KeepAlive,
 	})
 }
@@ -120,6 +121,7 @@ func (s *Server) session(ctx context.Context, client net.Conn) {
 		cfg.cluster = neighbourhood{at.node, at.node.cluster.host(client)}
 	}
 	x.core = newCore(cfg)
+	x.carry(s.c.Loops)
 	if at.node != nil {
 		var end context.CancelFunc
 		ctx, end = context.WithCancel(ctx)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,6 +45,7 @@ type session struct {
 	over             chan struct{} // closed when the server's pump has ended
 	others           sync.WaitGroup
 	moves            atomic.Uint64 // what the client's pump does is counted
+	loops            carried
 
 	// The client's pump alone uses these.
 	ahead   []byte // read while the core waited
@@ -89,6 +91,11 @@ func (x *session) run(ctx context.Context) {
 // pumpClient carries bytes from the client upstream.
 func (x *session) pumpClient(ctx context.Context) {
 	in := newReader(&x.server.memory, x.client)
+	var each func() bool
+	if x.loops.client != nil {
+		each = func() bool { return x.toServer(in) }
+	}
+	left := func() bool { return x.loops.turn != nil }
 	for {
 		if len(x.ahead) > 0 {
 			b := x.ahead
@@ -106,9 +113,14 @@ func (x *session) pumpClient(ctx context.Context) {
 		if ctx.Err() != nil {
 			_ = x.client.SetReadDeadline(past) // what waited may have taken shutdown's away
 		}
-		b, err := in.next()
+		b, err := in.nextOr(each, left)
 		x.moves.Add(1)
-		if len(b) > 0 && !x.feed(ctx, b) {
+		if t := x.loops.turn; t != nil {
+			x.loops.turn = nil
+			if !x.goOn(ctx, *t, b[t.n:]) {
+				break
+			}
+		} else if len(b) > 0 && !x.feed(ctx, b) {
 			break
 		}
 		in.done()
@@ -158,48 +170,85 @@ func (x *session) readOn(ctx context.Context, err error) bool {
 	return true
 }
 
+// A piece is bytes to be written, in memory that is to be given back with them. The first
+// gone of them were.
+type piece struct {
+	out  *protocols.Chunk
+	b    []byte
+	gone int
+}
+
+// A turn is what the core wants done after it took n bytes of the client's.
+type turn struct {
+	piece // for the server
+	n     int
+	step  step
+	ask   question
+	full, waiting, ended,
+	anew, // the session begins anew, by RESET
+	loose bool // there is a lease that it holds no more
+}
+
 // feed gives the core bytes of the client's and does what it asks, until it has taken
 // them all. It reports whether to go on.
 func (x *session) feed(ctx context.Context, b []byte) bool {
+	t := x.take(b)
+	return x.goOn(ctx, t, b[t.n:])
+}
+
+// take gives the core bytes of the client's.
+func (x *session) take(b []byte) (t turn) {
+	t.out = x.server.memory.toWrite()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.core.up = append(t.out.B, x.core.up...)
+	t.n = x.core.fromClient(b)
+	t.full = x.core.full()
+	t.b = x.takeUp()
+	t.ask, t.waiting, t.ended = x.core.ask, x.core.waiting(), x.core.ended
+	t.step = x.core.flow.step
+	t.anew = x.core.anew != x.talks.anew
+	t.loose = x.core.ask.kind != askAdmit && slices.ContainsFunc(x.leases, x.unused)
+	x.awaiting = t.waiting && t.ask.kind == askNothing
+	return t
+}
+
+// goOn does what a turn asks for, and takes further ones until the core has taken all of b.
+func (x *session) goOn(ctx context.Context, t turn, b []byte) bool {
 	for {
-		out := x.server.memory.toWrite()
-		x.mu.Lock()
-		x.core.up = append(out.B, x.core.up...)
-		n := x.core.fromClient(b)
-		full := x.core.full()
-		up := x.takeUp()
-		ask, waiting, ended := x.core.ask, x.core.waiting(), x.core.ended
-		step, anew := x.core.flow.step, x.core.anew
-		x.awaiting = waiting && ask.kind == askNothing
-		x.mu.Unlock()
-		b = b[n:]
-		sent := x.send(up)
-		x.server.memory.written(out, up)
+		sent := x.send(t.b[t.gone:])
+		x.server.memory.written(t.out, t.b)
 		if !sent {
 			return false
 		}
-		x.dropLeases(false)
-		if anew != x.talks.anew {
+		if t.loose {
+			x.dropLeases(false)
+		}
+		if t.anew {
 			x.endTalks()
-			x.talks.anew = anew
+			x.mu.Lock()
+			x.talks.anew = x.core.anew
+			x.mu.Unlock()
 		}
 		switch {
-		case ended:
+		case t.ended:
 			x.hurryServer()
 			return false
-		case ask.kind == askOwn:
-			if !x.call(ctx, ask.call) {
+		case t.ask.kind == askOwn:
+			if !x.call(ctx, t.ask.call) {
 				return false
 			}
-		case ask.kind != askNothing:
-			x.answer(ctx, ask)
-		case waiting:
-			if !x.await(ctx, step) {
+		case t.ask.kind != askNothing:
+			x.answer(ctx, t.ask)
+		case t.waiting:
+			if !x.await(ctx, t.step) {
 				return false
 			}
-		case len(b) == 0 && !full:
+		case len(b) == 0 && !t.full:
 			return true
 		}
+		t = x.take(b)
+		b = b[t.n:]
 	}
 }
 

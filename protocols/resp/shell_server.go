@@ -15,45 +15,70 @@ import (
 func (x *session) pumpServer(ctx context.Context) {
 	defer x.hangUp()
 	in := newReader(&x.server.memory, x.upstream)
+	var each func() bool
+	if x.loops.upstream != nil {
+		each = func() bool { return x.toClient(in) }
+	}
+	left := func() bool { return x.loops.reply != nil }
 	for {
-		b, err := in.next()
-		out := x.server.memory.toWrite()
-		x.mu.Lock()
-		x.core.down = append(out.B, x.core.down...)
-		bad := x.core.fromServer(b)
-		down := x.core.down
-		x.core.down = nil
-		closed := x.core.closed
-		notBound := x.core.notBound != nil
-		wake := x.awaiting && (len(x.core.up) > 0 || x.core.ask.kind != askNothing || !x.core.waiting())
-		x.mu.Unlock()
-		in.done()
-		if notBound {
+		b, err := in.nextOr(each, left)
+		var r reply
+		if p := x.loops.reply; p != nil {
+			r, x.loops.reply = *p, nil
+		} else {
+			r = x.answerWith(b)
+			in.done()
+		}
+		if r.notBound {
 			x.logNotBound()
 		}
-		if wake {
+		if r.wake {
 			x.wakeClient()
 		}
-		if closed {
+		if r.closed {
 			_ = x.client.SetWriteDeadline(time.Now().Add(linger))
 		}
-		if len(down) > 0 {
-			if _, err := x.client.Write(down); err != nil {
+		if len(r.b) > r.gone {
+			if _, err := x.client.Write(r.b[r.gone:]); err != nil {
 				return
 			}
 		}
-		x.server.memory.written(out, down)
-		if bad != nil {
-			x.server.c.Log.Error("session closed", "client", x.client.RemoteAddr().String(), "error", bad)
+		x.server.memory.written(r.out, r.b)
+		if r.bad != nil {
+			x.server.c.Log.Error("session closed", "client", x.client.RemoteAddr().String(), "error", r.bad)
 		}
 		switch {
-		case closed, bad != nil, isTimeout(err):
+		case r.closed, r.bad != nil, isTimeout(err):
 			return // a deadline is set only for an end
 		case err != nil:
 			x.upstreamClosed(ctx, err)
 			return
 		}
 	}
+}
+
+// A reply is what the core wants done after it took bytes of the server's.
+type reply struct {
+	piece    // for the client
+	bad      error
+	closed   bool // it is the client's last
+	notBound bool // there is a refusal for the log
+	wake     bool // the client's pump waits for it
+}
+
+// answerWith gives the core bytes of the server's.
+func (x *session) answerWith(b []byte) (r reply) {
+	r.out = x.server.memory.toWrite()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.core.down = append(r.out.B, x.core.down...)
+	r.bad = x.core.fromServer(b)
+	r.b = x.core.down
+	x.core.down = nil
+	r.closed = x.core.closed
+	r.notBound = x.core.notBound != nil
+	r.wake = x.awaiting && (len(x.core.up) > 0 || x.core.ask.kind != askNothing || !x.core.waiting())
+	return r
 }
 
 // hangUp ends both connections: the server's at once, the client's so that it can read
