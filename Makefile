@@ -13,7 +13,7 @@ LDFLAGS     := -X main.version=$(VERSION)
 
 .PHONY: help
 help: ## List what there is to make
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: build-deps build ## See it work: a stale leader, with and without the fence (installs what is missing)
@@ -22,6 +22,13 @@ demo: build-deps build ## See it work: a stale leader, with and without the fenc
 .PHONY: test
 test: deps lint kubeapi ## Everything that must pass: linter and all tests with the race detector (installs what is missing)
 	$(GO) test -race -p $(PARALLEL) -timeout $(TIMEOUT) ./...
+	FENCEPROXY_LOOPS=off $(GO) test -race -p $(PARALLEL) -timeout $(TIMEOUT) $(WIRES)
+
+# Sessions are carried by loops or by goroutines (docs/driver.md). Linux has both.
+WIRES := ./protocols/pg ./protocols/resp ./integration/pgdiff ./integration/respdiff
+.PHONY: test-goroutines
+test-goroutines: deps kubeapi ## All tests of the wires and the integration tests without loops, as on systems that have none
+	FENCEPROXY_LOOPS=off $(GO) test -race -p $(PARALLEL) -timeout $(TIMEOUT) ./protocols/... ./integration/...
 
 .PHONY: deps
 deps: ## Install what building and testing need and this machine lacks (apt, and npm for Postgres versions; elsewhere it says what)

@@ -1,7 +1,6 @@
 package loops
 
 import (
-	"errors"
 	"io"
 	"net"
 	"os"
@@ -9,6 +8,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -47,6 +47,7 @@ type half struct {
 	timers  uint64 // how many were started: an older one's word counts no more
 
 	each    func() bool // while the loop has the direction
+	then    func()      // begins once it has it no more
 	running bool        // each runs
 }
 
@@ -103,9 +104,8 @@ func (c *Conn) readable(l *loop) {
 	h.running = false
 	switch {
 	case !on, h.closed, h.expired:
-		h.each = nil
 		l.woke = true
-		h.changed.Broadcast()
+		h.giveBack()
 	case h.ready:
 		l.again = append(l.again, c)
 	}
@@ -127,6 +127,30 @@ func (c *Conn) Each(f func() bool) error {
 		h.changed.Wait()
 	}
 	return h.err("read", c)
+}
+
+// EachThen is Each for who does not want to wait: it reports whether the reading was left to the
+// loop. Then the loop's last act is to begin then, in a goroutine of its own, where Each would have
+// returned; so a connection that has nothing to say keeps no goroutine. Else nothing begins: there
+// may be something to read, or err says why there is not.
+func (c *Conn) EachThen(f func() bool, then func()) (left bool, err error) {
+	h := &c.in
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.err("read", c); err != nil || h.ready {
+		return false, err
+	}
+	h.each, h.then = f, then
+	return true, nil
+}
+
+// giveBack ends what the loop does with the direction. Call with mu held.
+func (h *half) giveBack() {
+	if h.then != nil {
+		go h.then()
+	}
+	h.each, h.then = nil, nil
+	h.changed.Broadcast()
 }
 
 // Readable waits until there may be something to read.
@@ -190,11 +214,8 @@ func (c *Conn) TryRead(b []byte) (int, error) {
 		return 0, c.failed("read", net.ErrClosed)
 	}
 	defer c.leave()
-	n, err := unix.Read(c.fd, b)
-	for errors.Is(err, unix.EINTR) {
-		n, err = unix.Read(c.fd, b)
-	}
-	if errors.Is(err, unix.EAGAIN) {
+	n, errno := call(unix.SYS_READ, c.fd, b)
+	if errno == unix.EAGAIN {
 		return 0, nil
 	}
 	h.mu.Lock()
@@ -204,8 +225,8 @@ func (c *Conn) TryRead(b []byte) (int, error) {
 	}
 	h.mu.Unlock()
 	switch {
-	case err != nil:
-		return 0, c.failed("read", os.NewSyscallError("read", err))
+	case errno != 0:
+		return 0, c.failed("read", os.NewSyscallError("read", errno))
 	case n == 0:
 		return 0, io.EOF
 	}
@@ -214,21 +235,34 @@ func (c *Conn) TryRead(b []byte) (int, error) {
 
 // TryWrite writes as much as there is room for now.
 func (c *Conn) TryWrite(b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
 	if !c.enter() {
 		return 0, c.failed("write", net.ErrClosed)
 	}
 	defer c.leave()
-	n, err := unix.Write(c.fd, b)
-	for errors.Is(err, unix.EINTR) {
-		n, err = unix.Write(c.fd, b)
-	}
-	switch {
-	case errors.Is(err, unix.EAGAIN):
+	switch n, errno := call(unix.SYS_WRITE, c.fd, b); errno {
+	case 0:
+		return n, nil
+	case unix.EAGAIN:
 		return 0, nil
-	case err != nil:
-		return 0, c.failed("write", os.NewSyscallError("write", err))
+	default:
+		return 0, c.failed("write", os.NewSyscallError("write", errno))
 	}
-	return n, nil
+}
+
+// call reads into b or writes it, without a word to the runtime: the socket never blocks.
+func call(what uintptr, fd int, b []byte) (int, unix.Errno) {
+	for {
+		n, _, errno := unix.RawSyscall(what, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b))) //nolint:gosec // the kernel reads or fills it
+		if errno != unix.EINTR {
+			if errno != 0 {
+				return 0, errno
+			}
+			return int(n), 0
+		}
+	}
 }
 
 // Read is net.Conn's.
@@ -335,10 +369,11 @@ func (c *Conn) release() {
 // interrupt makes those who wait look again, and takes the direction back from the loop. Call
 // with mu held.
 func (h *half) interrupt() {
-	if !h.running {
-		h.each = nil
+	if h.running {
+		h.changed.Broadcast() // its turn is its last
+		return
 	}
-	h.changed.Broadcast()
+	h.giveBack()
 }
 
 // CloseWrite ends the sending side.

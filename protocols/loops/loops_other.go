@@ -34,6 +34,9 @@ func (c *Conn) Readable() error { return ErrUnsupported }
 // Each does nothing here.
 func (c *Conn) Each(func() bool) error { return ErrUnsupported }
 
+// EachThen does nothing here.
+func (c *Conn) EachThen(func() bool, func()) (bool, error) { return false, ErrUnsupported }
+
 // TryRead reads nothing here.
 func (c *Conn) TryRead([]byte) (int, error) { return 0, io.EOF }
 

@@ -14,17 +14,6 @@ import (
 	"github.com/fenceproxy/fenceproxy/protocols"
 )
 
-// onOwnStack calls f in a goroutine of its own, and waits for it: what settles a credential
-// calls deep, and the stack of the pump, which lives as long as the session, stays small.
-func onOwnStack(f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f()
-	}()
-	<-done
-}
-
 // settle decides, after login and before the client's first message, whether the session
 // may write.
 func (s *session) settle(ctx context.Context) bool {

@@ -80,8 +80,8 @@ func (b *buffer) tryFill() (bool, error) {
 }
 
 // next is fill, but that a connection that has nothing to say is left to its loop meanwhile,
-// with each: the session's toServer or toClient, or nil where the goroutine reads by itself. What
-// a loop gives back is in given.
+// with each: the session's toClient, or nil where the goroutine reads by itself. What a loop gives
+// back is in given.
 func (b *buffer) next(need int, each func() bool) error {
 	if each == nil || b.c != nil {
 		return b.fill(need)
@@ -96,6 +96,22 @@ func (b *buffer) next(need int, each func() bool) error {
 		}
 		if err != nil {
 			return err
+		}
+	}
+}
+
+// nextOrLeave is next for a pump that ends when it leaves the connection to its loop, which it
+// reports: then begins it again.
+func (b *buffer) nextOrLeave(need int, each func() bool, then func()) (left bool, err error) {
+	if b.conn == nil || b.c != nil {
+		return false, b.fill(need)
+	}
+	for {
+		if some, err := b.tryFill(); some || err != nil {
+			return false, err
+		}
+		if left, err := b.conn.EachThen(each, then); left || err != nil {
+			return left, err
 		}
 	}
 }

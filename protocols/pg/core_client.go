@@ -26,6 +26,9 @@ func (c *core) client(in []byte) step {
 			return step{pass: i, next: wait}
 		}
 		rest := in[i:]
+		if len(rest) > 0 && c.drains() {
+			return step{pass: i, next: wait}
+		}
 		if len(rest) > 0 && c.phase == ready && frontendLimit(rest[0]) == 0 {
 			// The server ends the session at the type alone.
 			return step{pass: i, write: badHeader(rest[0], 4), next: stop}
@@ -100,12 +103,15 @@ func badHeader(typ byte, n int) []byte {
 
 // hold says whether the next client message must wait.
 func (c *core) hold() bool {
-	if c.phase == settling || c.inject.active || c.setting == admitting || c.track.full() {
-		return true
-	}
-	// A reader's next message waits for the answer to the one before, in which the server
-	// reports whether a function made the session read-write.
-	return (c.suspect || !c.isBound()) && c.track.state() == willDrain
+	return c.phase == settling || c.inject.active || c.setting == admitting || c.track.full() ||
+		c.suspect && c.track.state() == willDrain
+}
+
+// drains says whether the next client message must wait for the answer to the one before: a
+// reader's, in which the server reports whether a function made the session read-write. Until
+// there is such a message nobody waits.
+func (c *core) drains() bool {
+	return !c.isBound() && c.track.state() == willDrain
 }
 
 // mustRepair says whether a bound session came to rest read-only, after DISCARD ALL or

@@ -17,6 +17,7 @@ import (
 	"github.com/fenceproxy/fenceproxy/guard"
 	"github.com/fenceproxy/fenceproxy/guard/pgfence"
 	"github.com/fenceproxy/fenceproxy/policy"
+	"github.com/fenceproxy/fenceproxy/protocols"
 )
 
 // A session drives a core with two connections. One goroutine, a pump, carries each
@@ -92,7 +93,10 @@ func (s *session) run(ctx context.Context) {
 		_ = s.upstream.SetWriteDeadline(time.Time{})
 	}
 	if err == nil {
-		s.wg.Go(func() { s.pumpClient(ctx) })
+		p := clientPump{s: s, b: newBuffer(&s.srv.buffers, s.client)}
+		p.run, p.each = func() { p.pump(ctx) }, func() bool { return s.toServer(p.b) }
+		s.wg.Add(1)
+		go p.run()
 		s.pumpServer(ctx, late)
 	}
 
@@ -223,13 +227,26 @@ func refusalOf(err error, t guard.Term) *guard.Refusal {
 	return &c
 }
 
-// pumpClient carries the client's messages to the server.
-func (s *session) pumpClient(ctx context.Context) {
-	b := newBuffer(&s.srv.buffers, s.client)
-	var each func() bool
-	if s.loops.client != nil {
-		each = func() bool { return s.toServer(b) }
+// A clientPump carries the client's messages to the server. Where a loop has the client's
+// connection, it ends while there is nothing to read, and is begun again by the loop when it is
+// needed: a session at rest has one goroutine less.
+type clientPump struct {
+	s    *session
+	b    *buffer
+	run  func()
+	each func() bool
+}
+
+// pump runs until the client's side is over, or is left to the loop.
+func (p *clientPump) pump(ctx context.Context) {
+	if left := p.carry(ctx); !left {
+		p.s.wg.Done()
 	}
+}
+
+// carry reports whether the loop has the client's side now.
+func (p *clientPump) carry(ctx context.Context) (left bool) {
+	s, b := p.s, p.b
 	for {
 		st, permits := s.nextOfClient(b)
 		if st.pass > 0 || len(st.write) > 0 {
@@ -246,20 +263,24 @@ func (s *session) pumpClient(ctx context.Context) {
 			if err != nil {
 				// What the server said before it went is still to be read.
 				_, _ = io.Copy(io.Discard, s.client)
-				return
+				return false
 			}
 		}
 		b.take(st.pass + st.drop)
 		switch st.next {
 		case read:
-			if err := b.next(st.need, each); err != nil {
+			left, err := b.nextOrLeave(st.need, p.each, p.run)
+			if left {
+				return true
+			}
+			if err != nil {
 				if errors.Is(err, net.ErrClosed) {
 					_ = s.upstream.Close()
 				} else {
 					// The server ends when it has answered what it got.
 					_ = s.upstream.CloseWrite()
 				}
-				return
+				return false
 			}
 		case judge:
 			v := s.cfg.SQL.Inspect(st.text)
@@ -271,13 +292,13 @@ func (s *session) pumpClient(ctx context.Context) {
 			s.core.inform(st.text, v, t)
 			s.mu.Unlock()
 		case admit:
-			onOwnStack(func() { s.admitLater(ctx) })
+			protocols.OnOwnStack(func() { s.admitLater(ctx) })
 		case stop:
 			if !s.hasLastWord() {
 				_ = s.upstream.CloseWrite()
 			}
 			_, _ = io.Copy(io.Discard, s.client)
-			return
+			return false
 		}
 	}
 }
@@ -388,7 +409,7 @@ func (s *session) pumpServer(ctx context.Context, late *time.Timer) {
 				s.leave = s.srv.servers.enter(s.core.pid, s.to)
 			}
 			settled := false
-			onOwnStack(func() { settled = s.settle(ctx) })
+			protocols.OnOwnStack(func() { settled = s.settle(ctx) })
 			if !settled {
 				return
 			}

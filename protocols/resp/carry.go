@@ -77,15 +77,15 @@ func (p *piece) passed(to *loops.Conn) bool {
 }
 
 // nextOr is next, but that a connection that has nothing to say is left to its loop meanwhile,
-// with each: the session's toServer or toClient, or nil where the goroutine reads by itself. It
-// reports whether the loop left something to the pump; then b is what was read last.
-func (r *reader) nextOr(each func() bool, left func() bool) (b []byte, err error) {
+// with each: the session's toServer, or nil where the goroutine reads by itself. It ends too when
+// given reports that the loop left something to the pump; then b is what was read last.
+func (r *reader) nextOr(each func() bool, given func() bool) (b []byte, err error) {
 	for each != nil {
 		if b, err := r.tryNext(); len(b) > 0 || err != nil {
 			return b, err
 		}
 		err := r.conn.Each(each)
-		if left() {
+		if given() {
 			return r.last(), nil // an error comes again
 		}
 		if err != nil {
@@ -93,4 +93,22 @@ func (r *reader) nextOr(each func() bool, left func() bool) (b []byte, err error
 		}
 	}
 	return r.next()
+}
+
+// nextOrLeave is next for a pump that ends when it leaves the connection to its loop, which it
+// reports: then begins it again, with what the loop has given it to do, or nothing.
+func (r *reader) nextOrLeave(each func() bool, then func(), given bool) (b []byte, left bool, err error) {
+	for r.conn != nil && !given {
+		if b, err := r.tryNext(); len(b) > 0 || err != nil {
+			return b, false, err
+		}
+		if left, err := r.conn.EachThen(each, then); left || err != nil {
+			return nil, left, err
+		}
+	}
+	if given {
+		return nil, false, nil
+	}
+	b, err = r.next()
+	return b, false, err
 }

@@ -73,10 +73,10 @@ func (x *session) run(ctx context.Context) {
 	x.server.sweeper.Enter(x, new(reach))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	x.others.Go(func() {
-		defer cancel()
-		x.pumpServer(ctx)
-	})
+	p := serverPump{x: x, in: newReader(&x.server.memory, x.upstream), end: cancel}
+	p.run, p.each = func() { p.pump(ctx) }, func() bool { return x.toClient(p.in) }
+	x.others.Add(1)
+	go p.run()
 	x.pumpClient(ctx)
 	x.others.Wait()
 	x.server.sweeper.Leave(x)
@@ -95,7 +95,7 @@ func (x *session) pumpClient(ctx context.Context) {
 	if x.loops.client != nil {
 		each = func() bool { return x.toServer(in) }
 	}
-	left := func() bool { return x.loops.turn != nil }
+	given := func() bool { return x.loops.turn != nil }
 	for {
 		if len(x.ahead) > 0 {
 			b := x.ahead
@@ -113,7 +113,7 @@ func (x *session) pumpClient(ctx context.Context) {
 		if ctx.Err() != nil {
 			_ = x.client.SetReadDeadline(past) // what waited may have taken shutdown's away
 		}
-		b, err := in.nextOr(each, left)
+		b, err := in.nextOr(each, given)
 		x.moves.Add(1)
 		if t := x.loops.turn; t != nil {
 			x.loops.turn = nil
@@ -239,7 +239,7 @@ func (x *session) goOn(ctx context.Context, t turn, b []byte) bool {
 				return false
 			}
 		case t.ask.kind != askNothing:
-			x.answer(ctx, t.ask)
+			protocols.OnOwnStack(func() { x.answer(ctx, t.ask) })
 		case t.waiting:
 			if !x.await(ctx, t.step) {
 				return false

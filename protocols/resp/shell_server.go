@@ -11,20 +11,38 @@ import (
 	"github.com/fenceproxy/fenceproxy/guard"
 )
 
-// pumpServer carries bytes from the server to the client, and ends the session.
-func (x *session) pumpServer(ctx context.Context) {
-	defer x.hangUp()
-	in := newReader(&x.server.memory, x.upstream)
-	var each func() bool
-	if x.loops.upstream != nil {
-		each = func() bool { return x.toClient(in) }
+// A serverPump carries bytes from the server to the client, and ends the session. Where a loop
+// has the server's connection, it ends while there is nothing to read, and is begun again by the
+// loop when it is needed: a session at rest has one goroutine less.
+type serverPump struct {
+	x    *session
+	in   *reader
+	run  func()
+	each func() bool
+	end  context.CancelFunc
+}
+
+// pump runs until the server's side is over, or is left to the loop.
+func (p *serverPump) pump(ctx context.Context) {
+	if left := p.carry(ctx); left {
+		return
 	}
-	left := func() bool { return x.loops.reply != nil }
+	p.x.hangUp()
+	p.end()
+	p.x.others.Done()
+}
+
+// carry reports whether the loop has the server's side now.
+func (p *serverPump) carry(ctx context.Context) (left bool) {
+	x, in := p.x, p.in
 	for {
-		b, err := in.nextOr(each, left)
+		b, left, err := in.nextOrLeave(p.each, p.run, x.loops.reply != nil)
+		if left {
+			return true
+		}
 		var r reply
-		if p := x.loops.reply; p != nil {
-			r, x.loops.reply = *p, nil
+		if given := x.loops.reply; given != nil {
+			r, x.loops.reply = *given, nil
 		} else {
 			r = x.answerWith(b)
 			in.done()
@@ -40,7 +58,7 @@ func (x *session) pumpServer(ctx context.Context) {
 		}
 		if len(r.b) > r.gone {
 			if _, err := x.client.Write(r.b[r.gone:]); err != nil {
-				return
+				return false
 			}
 		}
 		x.server.memory.written(r.out, r.b)
@@ -49,10 +67,10 @@ func (x *session) pumpServer(ctx context.Context) {
 		}
 		switch {
 		case r.closed, r.bad != nil, isTimeout(err):
-			return // a deadline is set only for an end
+			return false // a deadline is set only for an end
 		case err != nil:
 			x.upstreamClosed(ctx, err)
-			return
+			return false
 		}
 	}
 }
