@@ -433,7 +433,7 @@ var mutants = []mutant{
 		"./protocols/pg", "TestDeadPermitWithoutNoticeWritesNothing"},
 	{"live permit before each forward in a loop, Redis", "protocols/resp/carry.go",
 		"x.ended() == nil && t.passed(", "t.passed(",
-		"./protocols/resp", "TestNoByteAfterThePermit"},
+		"./protocols/resp", "TestNoByteFromALoop"},
 	{"a loop gives all that it read and did not pass on to the pump, Postgres", "protocols/pg/carry.go",
 		"return st.pass == 0 && b.c == nil", "return true",
 		"./protocols/pg", "TestTranscripts|TestRandomStreams|TestBackPressure"},

@@ -210,13 +210,7 @@ func (s *session) admit(ctx context.Context) *guard.Refusal {
 		}
 		s.permits = append(s.permits, p)
 		s.mu.Unlock()
-		s.wg.Go(func() {
-			select {
-			case <-p.Done():
-				s.lose(p)
-			case <-s.done:
-			}
-		})
+		s.unwatch = append(s.unwatch, p.AfterFunc(func() { s.lose(p) }))
 		s.log.Info("session bound", "election", b.Election, "number", p.Term().Number, "pid", b.PID)
 		return nil
 	}

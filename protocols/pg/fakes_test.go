@@ -156,6 +156,23 @@ func (p *fakePermit) Done() <-chan struct{} { return p.done }
 func (p *fakePermit) Invalidate()           {}
 func (p *fakePermit) Release()              { p.end(&guard.Refusal{Reason: guard.NoCredential}) }
 
+func (p *fakePermit) AfterFunc(f func()) (stop func() bool) {
+	stopped, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		select {
+		case <-p.done:
+			f()
+		case <-stopped:
+		}
+	}()
+	return func() bool {
+		close(stopped)
+		<-over
+		return true
+	}
+}
+
 func (p *fakePermit) Err() error {
 	select {
 	case <-p.done:

@@ -13,6 +13,7 @@ type Permit interface {
 	Record() guard.Record
 	Live() bool
 	Done() <-chan struct{}
+	AfterFunc(f func()) (stop func() bool)
 	Err() error
 	Invalidate()
 	Release()

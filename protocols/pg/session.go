@@ -47,6 +47,7 @@ type session struct {
 	wg        sync.WaitGroup
 	done      chan struct{} // closed when the server's side is over
 	bindings  []pgfence.Bound
+	unwatch   []func() bool // ends the watch over each permit; whoever admits adds to it
 	serverEOF bool
 	ledAgain  time.Time // when a sidecar's credential may be asked for again; the client's pump's
 	leave     func()    // forgets where the session's cancel requests go
@@ -120,7 +121,8 @@ func (s *session) run(ctx context.Context) {
 	}
 	s.wg.Wait()
 	// Only now: the client's pump may have been admitting when the server's side ended.
-	for _, p := range s.permits {
+	for i, p := range s.permits {
+		s.unwatch[i]()
 		p.Release()
 	}
 	s.unbind()

@@ -11,22 +11,15 @@ import (
 type lease struct {
 	permit  *guard.Permit
 	binding *binding
-	release chan struct{} // closed when it is given back
+	unwatch func() bool // ends the watch over it
 }
 
 // watch keeps a lease until the core holds it no more, and ends the session if it ends.
 func (x *session) watch(l *lease) {
+	l.unwatch = l.permit.AfterFunc(func() { x.permitEnded(l) })
 	x.mu.Lock()
 	x.leases = append(x.leases, l)
 	x.mu.Unlock()
-	x.others.Go(func() {
-		select {
-		case <-l.permit.Done():
-			x.permitEnded(l)
-		case <-l.release:
-		case <-x.over:
-		}
-	})
 }
 
 // ended returns a permit that has ended, or nil.
@@ -104,7 +97,7 @@ func (x *session) unheld() (gone []*lease) {
 
 func giveBack(gone []*lease) {
 	for _, l := range gone {
-		close(l.release)
+		l.unwatch()
 		l.permit.Release()
 	}
 }

@@ -384,7 +384,7 @@ func (x *session) admit(ctx context.Context, q question) (*binding, *guard.Refus
 	}
 	t := p.Term()
 	b := &binding{term: t, direct: direct, name: redisfence.ConnName(t), key: redisfence.Key(t.Election), value: redisfence.Encode(p.Record())}
-	x.watch(&lease{permit: p, binding: b, release: make(chan struct{})})
+	x.watch(&lease{permit: p, binding: b})
 	return b, nil
 }
 

@@ -74,7 +74,7 @@ func TestNoByteAfterThePermit(t *testing.T) {
 		wake: make(chan struct{}, 1), over: make(chan struct{}), core: boundCore(),
 	}
 	x.core.more = []*binding{testBinding(3)}
-	x.leases = []*lease{{permit: op, binding: x.core.more[0]}, {permit: p, binding: x.core.bound, release: make(chan struct{})}}
+	x.leases = []*lease{{permit: op, binding: x.core.more[0]}, {permit: p, binding: x.core.bound}}
 	written := make(chan string)
 	go func() {
 		all, _ := io.ReadAll(farUpstream)
