@@ -123,7 +123,7 @@ func (c *Conn) Each(f func() bool) error {
 		return err
 	}
 	h.each = f
-	for h.each != nil || h.running {
+	for h.each != nil {
 		h.changed.Wait()
 	}
 	return h.err("read", c)

@@ -234,6 +234,68 @@ func TestEachEnds(t *testing.T) {
 	}
 }
 
+// A direction that is taken back while the loop has its turn comes back when that is over.
+func TestTurns(t *testing.T) {
+	l := start(t, 1)
+	for name, end := range map[string]func(*loops.Conn) error{
+		"deadline": func(c *loops.Conn) error { return c.SetReadDeadline(time.Unix(1, 0)) },
+		"closed":   func(c *loops.Conn) error { return c.Close() },
+	} {
+		for _, leaves := range []bool{false, true} {
+			client, _, down, _ := pair(t, l, "tcp")
+			var turn atomic.Bool
+			began, goOn, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
+			each := func() bool {
+				turn.Store(true)
+				close(began)
+				<-goOn // only a test waits here
+				turn.Store(false)
+				return true
+			}
+			then := func() {
+				if turn.Load() {
+					t.Errorf("%s: two at a time", name)
+				}
+				close(over)
+			}
+			_, _ = down.TryRead(make([]byte, 1))
+			if leaves {
+				if left, err := down.EachThen(each, then); !left || err != nil {
+					t.Fatal(left, err)
+				}
+				_, _ = client.Write([]byte("x"))
+			} else {
+				go func() {
+					for again := true; again; { // what came before is read here
+						n, _ := down.TryRead(make([]byte, 1))
+						again = n > 0 || down.Each(each) == nil
+					}
+					then()
+				}()
+				for sent := false; !sent; {
+					_, _ = client.Write([]byte("x"))
+					select {
+					case <-began:
+						sent = true
+					case <-time.After(time.Millisecond):
+					}
+				}
+			}
+			<-began
+			if err := end(down); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-over:
+				t.Errorf("%s: it came back in the loop's turn", name)
+			case <-time.After(10 * time.Millisecond):
+			}
+			close(goOn)
+			<-over
+		}
+	}
+}
+
 // Where there may be something to read already, nothing is left to the loop.
 func TestEachLeavesNothingBehind(t *testing.T) {
 	l := start(t, 1)

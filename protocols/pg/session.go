@@ -368,7 +368,7 @@ func (s *session) pumpServer(ctx context.Context, late *time.Timer) {
 	for {
 		st, ok := b.takeGiven()
 		if !ok {
-			in := false
+			var in bool
 			if st, in = s.serverStep(b.bytes()); in && !entered {
 				entered = true
 				s.entered(late)
