@@ -80,6 +80,13 @@ func Serve(ctx context.Context, l net.Listener, s Serving) error {
 	sessions, endSessions := context.WithCancel(ctx)
 	defer endSessions()
 
+	session := s.Session
+	closeSession := func(c net.Conn) {
+		_ = s.Loops.Close(c)
+		mu.Lock()
+		delete(conns, c)
+		mu.Unlock()
+	}
 	err := acceptLoop(ctx, l, func(c net.Conn) {
 		if t, ok := c.(*net.TCPConn); ok {
 			_ = t.SetKeepAliveConfig(keepAlive)
@@ -99,13 +106,8 @@ func Serve(ctx context.Context, l net.Listener, s Serving) error {
 			return
 		}
 		wg.Go(func() {
-			defer func() {
-				_ = s.Loops.Close(c)
-				mu.Lock()
-				delete(conns, c)
-				mu.Unlock()
-			}()
-			s.Session(sessions, c)
+			session(sessions, c) // first: what is below it on the stack stays for as long as it does
+			closeSession(c)
 		})
 	})
 	_ = l.Close()

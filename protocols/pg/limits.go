@@ -23,10 +23,19 @@ type place struct {
 func (s *Server) connection(ctx context.Context, client net.Conn) {
 	p := &place{srv: s, until: time.Now().Add(s.cfg.StartupTimeout)}
 	defer p.leave()
+	// What comes before is done with its stack when it has returned: this one lives as long as
+	// the session.
+	if x := s.meet(ctx, client, p); x != nil {
+		x.run(ctx)
+	}
+}
+
+// meet finds out who the client is and connects it, or turns it away: then it returns nil.
+func (s *Server) meet(ctx context.Context, client net.Conn, p *place) *session {
 	if p.pending = s.pending.Enter(s.cfg.MaxPending); !p.pending {
 		s.full(client, "too many connections that have not logged in")
 		lingerClose(client)
-		return
+		return nil
 	}
 	stop := context.AfterFunc(ctx, func() { _ = client.SetDeadline(time.Unix(1, 0)) })
 	// A header that comes a byte a second and a start-up packet that does are one wait.
@@ -34,7 +43,7 @@ func (s *Server) connection(ctx context.Context, client net.Conn) {
 	peer := client.RemoteAddr()
 	known, err := s.cfg.ProxyProtocol.Accept(client)
 	if !stop() {
-		return // the proxy is shutting down
+		return nil // the proxy is shutting down
 	}
 	if err != nil {
 		level := s.cfg.Logger.Warn
@@ -42,16 +51,16 @@ func (s *Server) connection(ctx context.Context, client net.Conn) {
 			level = s.cfg.Logger.Debug // a check of whether the port is open
 		}
 		level("connection refused", "peer", peer, "err", err)
-		return
+		return nil
 	}
 	if !s.counts.EnterFrom(known.RemoteAddr(), s.cfg.MaxPerAddress) {
 		s.cfg.Logger.Info("connection refused", "client", known.RemoteAddr(), "reason", "too many from its address")
 		s.full(known, "too many connections from the client's address")
 		lingerClose(known)
-		return
+		return nil
 	}
 	p.from = known.RemoteAddr()
-	s.session(ctx, known, p)
+	return s.session(ctx, known, p)
 }
 
 // full tells a client that there is no place for it, and does not wait.

@@ -210,23 +210,23 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 
 const tooMany = "sorry, the proxy has too many clients already"
 
-// session serves one client: read its start-up packet, connect, and forward.
-func (s *Server) session(ctx context.Context, client net.Conn, p *place) {
+// session serves one client: read its start-up packet, and connect. Nil means that it has none.
+func (s *Server) session(ctx context.Context, client net.Conn, p *place) *session {
 	raw := client
 	_ = raw.SetDeadline(p.until)
 	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
 	client, packet, err := s.begin(client)
 	if !stop() {
-		return // the proxy is shutting down
+		return nil // the proxy is shutting down
 	}
 	if err != nil {
 		s.notBegun(client, err)
-		return
+		return nil
 	}
 	_ = client.SetDeadline(time.Time{})
 	if isCancel(packet) {
 		s.cancel(ctx, client, packet)
-		return
+		return nil
 	}
 	err = s.mayLogin(client, packet)
 	var start *startup
@@ -235,27 +235,27 @@ func (s *Server) session(ctx context.Context, client net.Conn, p *place) {
 	}
 	if err != nil {
 		s.notStarted(ctx, client, err)
-		return
+		return nil
 	}
 	if start.replication && !s.cfg.AllowReplication {
 		s.turnAway(client, report{severity: "FATAL", code: "0A000", message: "replication connections are refused through this proxy",
 			hint: "Where reading by replication is wanted, set replication: read in the listener's configuration; or connect to the server itself."})
-		return
+		return nil
 	}
 	if !p.mayEnter() {
 		s.turnAway(client, report{severity: "FATAL", code: "53300", message: tooMany})
-		return
+		return nil
 	}
 	upstream, to, greeting, err := s.open(ctx, start.packet)
 	if err != nil {
 		s.cfg.Logger.Warn("connecting to the server", "upstream", s.cfg.Upstream, "err", err)
 		s.reject(client, s.hosts.unreachable())
-		return
+		return nil
 	}
 	session := newSession(s, client, upstream, start)
 	session.carry()
 	session.to, session.greeting, session.place = to, greeting, p
-	session.run(ctx)
+	return session
 }
 
 // notStarted ends with a client whose start-up packet is wrong.

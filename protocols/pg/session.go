@@ -93,6 +93,7 @@ func (s *session) run(ctx context.Context) {
 		_, err = s.upstream.Write(s.start.packet)
 		_ = s.upstream.SetWriteDeadline(time.Time{})
 	}
+	s.start.packet = nil // a session at rest keeps nothing of its start
 	if err == nil {
 		p := clientPump{s: s, b: newBuffer(&s.srv.buffers, s.client)}
 		p.run, p.each = func() { p.pump(ctx) }, func() bool { return s.toServer(p.b) }
@@ -366,15 +367,12 @@ func (s *session) pumpServer(ctx context.Context, late *time.Timer) {
 	hurried, entered := false, false
 	var each func() bool
 	for {
-		st, ok := b.takeGiven()
-		if !ok {
-			var in bool
-			if st, in = s.serverStep(b.bytes()); in && !entered {
-				entered = true
-				s.entered(late)
-				if s.loops.upstream != nil {
-					each = func() bool { return s.toClient(b) }
-				}
+		st, in := s.nextOfServer(b)
+		if in && !entered {
+			entered = true
+			s.entered(late)
+			if s.loops.upstream != nil {
+				each = func() bool { return s.toClient(b) }
 			}
 		}
 
@@ -429,6 +427,15 @@ func (s *session) pumpServer(ctx context.Context, late *time.Timer) {
 			return
 		}
 	}
+}
+
+// nextOfServer is the step that the loop left, or else the core's next one, and whether the
+// client has logged in.
+func (s *session) nextOfServer(b *buffer) (st step, entered bool) {
+	if st, ok := b.takeGiven(); ok {
+		return st, true // before that the loop has nothing
+	}
+	return s.serverStep(b.bytes())
 }
 
 // serverStep asks the core what to do with bytes of the server's, and whether the client has

@@ -69,7 +69,7 @@ func TestNoByteFromALoopAfterThePermit(t *testing.T) {
 	if left == nil || left.gone != 0 || !strings.Contains(string(left.b), "$1\r\n2\r\n") {
 		t.Fatalf("left to the pump: %+v", left)
 	}
-	if x.goOn(t.Context(), *left, nil) {
+	if x.goOn(t.Context(), left, nil) {
 		t.Error("the pump goes on")
 	}
 	_ = x.upstream.Close()

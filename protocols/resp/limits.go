@@ -16,6 +16,7 @@ type place struct {
 	srv     *Server
 	from    net.Addr // counted by its address
 	pending bool
+	counted bool // among a cluster's
 }
 
 const (
@@ -24,23 +25,32 @@ const (
 	tooManyFrom   = "too many connections from the client's address"
 )
 
-// connection serves one client: find out where it is, count it, agree on TLS, and begin.
+// connection serves one client: find out where it is, count it, agree on TLS, connect, and
+// forward.
 func (s *Server) connection(ctx context.Context, accepted net.Conn) {
-	if s.node != nil || s.cluster != nil {
-		if !s.all.Enter(s.c.MaxConns) {
-			s.refuse(accepted, accepted.RemoteAddr().String(), tooMany)
-			closeGently(accepted)
-			return
-		}
-		defer s.all.Leave()
-	}
 	p := &place{srv: s}
 	defer p.leave()
+	// What comes before the session has returned by then: this stack lives as long as the
+	// session.
+	if x := s.meet(ctx, accepted, p); x != nil {
+		x.serve(ctx)
+	}
+}
+
+// meet finds out who the client is and connects it, or turns it away: then it returns nil.
+func (s *Server) meet(ctx context.Context, accepted net.Conn, p *place) *session {
+	if s.node != nil || s.cluster != nil {
+		if p.counted = s.all.Enter(s.c.MaxConns); !p.counted {
+			s.refuse(accepted, accepted.RemoteAddr().String(), tooMany)
+			closeGently(accepted)
+			return nil
+		}
+	}
 	if s.c.TLS != nil || s.c.ProxyProtocol != nil {
 		if p.pending = s.pending.Enter(s.c.MaxPending); !p.pending {
 			s.refuse(accepted, accepted.RemoteAddr().String(), tooManyComing)
 			closeGently(accepted)
-			return
+			return nil
 		}
 	}
 	client, err := s.greet(ctx, accepted, p)
@@ -60,8 +70,9 @@ func (s *Server) connection(ctx context.Context, accepted net.Conn) {
 	case err != nil:
 		s.c.Log.Info("connection not begun", "client", p.peer(accepted), "error", err)
 	default:
-		s.session(ctx, client)
+		return s.session(ctx, client)
 	}
+	return nil
 }
 
 var errTooMany = errors.New(tooManyFrom)
@@ -130,6 +141,9 @@ func (p *place) begun() {
 
 func (p *place) leave() {
 	p.begun()
+	if p.counted {
+		p.srv.all.Leave()
+	}
 	if p.from != nil {
 		p.srv.counts.LeaveFrom(p.from, p.srv.c.MaxPerAddress)
 	}

@@ -76,27 +76,27 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 }
 
 // session serves one client: connect upstream, then pump.
-func (s *Server) session(ctx context.Context, client net.Conn) {
+func (s *Server) session(ctx context.Context, client net.Conn) *session {
 	at, table, upstream, err := s.reach(ctx)
 	if err != nil && s.node != nil {
 		// As if the node itself refused: a word would keep the client from asking others.
 		s.c.Log.Debug("no session: the node cannot be reached", "node", s.node.id, "upstream", s.c.Upstream, "error", err)
 		s.tables.suspectIt()
 		s.node.cluster.c.Topology.Suspect()
-		return
+		return nil
 	}
 	if errors.Is(err, errClustered) {
 		if n := s.away.happened(); n > 0 {
 			s.c.Log.Error("no session", "upstream", s.c.Upstream, "times", n, "error", err)
 		}
 		s.turnAway(client, notSetUp)
-		return
+		return nil
 	}
 	if err != nil {
 		s.unreached(ctx, err)
 		s.tables.suspectIt()
 		s.turnAway(client, errorLine(wordDown, "fenceproxy cannot reach the server. Check that it runs; then reconnect."))
-		return
+		return nil
 	}
 	s.reached()
 	x := &session{
@@ -122,14 +122,7 @@ func (s *Server) session(ctx context.Context, client net.Conn) {
 	}
 	x.core = newCore(cfg)
 	x.carry(s.c.Loops)
-	if at.node != nil {
-		var end context.CancelFunc
-		ctx, end = context.WithCancel(ctx)
-		defer end()
-		at.node.enter(x, end)
-		defer at.node.exit(x)
-	}
-	x.run(ctx)
+	return x
 }
 
 // unreached logs that a session did not reach the server.

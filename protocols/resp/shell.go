@@ -63,6 +63,18 @@ type session struct {
 	logged   string // what the last refused bind was logged with
 }
 
+// serve runs the session, as one of its cluster node's.
+func (x *session) serve(ctx context.Context) {
+	if n := x.server.node; n != nil {
+		var end context.CancelFunc
+		ctx, end = context.WithCancel(ctx)
+		defer end()
+		n.enter(x, end)
+		defer n.exit(x)
+	}
+	x.run(ctx)
+}
+
 // run serves the session and returns when all that it started has ended.
 func (x *session) run(ctx context.Context) {
 	stopped := make(chan struct{})
@@ -117,7 +129,7 @@ func (x *session) pumpClient(ctx context.Context) {
 		x.moves.Add(1)
 		if t := x.loops.turn; t != nil {
 			x.loops.turn = nil
-			if !x.goOn(ctx, *t, b[t.n:]) {
+			if !x.goOn(ctx, t, b[t.n:]) {
 				break
 			}
 		} else if len(b) > 0 && !x.feed(ctx, b) {
@@ -193,7 +205,7 @@ type turn struct {
 // them all. It reports whether to go on.
 func (x *session) feed(ctx context.Context, b []byte) bool {
 	t := x.take(b)
-	return x.goOn(ctx, t, b[t.n:])
+	return x.goOn(ctx, &t, b[t.n:])
 }
 
 // take gives the core bytes of the client's.
@@ -214,7 +226,7 @@ func (x *session) take(b []byte) (t turn) {
 }
 
 // goOn does what a turn asks for, and takes further ones until the core has taken all of b.
-func (x *session) goOn(ctx context.Context, t turn, b []byte) bool {
+func (x *session) goOn(ctx context.Context, t *turn, b []byte) bool {
 	for {
 		sent := x.send(t.b[t.gone:])
 		x.server.memory.written(t.out, t.b)
@@ -247,7 +259,7 @@ func (x *session) goOn(ctx context.Context, t turn, b []byte) bool {
 		case len(b) == 0 && !t.full:
 			return true
 		}
-		t = x.take(b)
+		*t = x.take(b)
 		b = b[t.n:]
 	}
 }
