@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fenceproxy/fenceproxy/guard"
+	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
 )
 
 // A serverPump carries bytes from the server to the client, and ends the session. Where a loop
@@ -102,7 +103,13 @@ func (x *session) answerWith(b []byte) (r reply) {
 // hangUp ends both connections: the server's at once, the client's so that it can read
 // what was written. TLS says goodbye, and a server that does not read would hold that up.
 func (x *session) hangUp() {
-	x.others.Go(func() { _ = x.upstream.Close() })
+	// First: a client that has seen its end may count on it that the server does nothing for it
+	// any more, which a blocked command would.
+	if _, ok := x.upstream.(tlsconf.Stream); ok {
+		x.others.Go(func() { _ = x.upstream.Close() })
+	} else {
+		_ = x.upstream.Close()
+	}
 	_ = endWriting(x.client)
 	_ = x.client.SetReadDeadline(time.Now().Add(linger))
 	close(x.over)
