@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -26,6 +27,14 @@ type Conn struct {
 	// INVARIANT: fd is closed when no call uses it any more, and none begins to after Close:
 	// its number would be another connection's.
 	uses atomic.Uint64
+
+	// broke is why the connection broke, once a call was told.
+	//
+	// INVARIANT: a connection that broke never comes to its end. The kernel says once why, to
+	// whoever reads or writes next, and from then on that it is at its end; but a server that ended
+	// a session is done with it, and one whose connection broke may not be.
+	broke  atomic.Uint32
+	writes atomic.Int32 // writes under way, which may be told it
 
 	in, out half
 	writing sync.Mutex // one Write at a time
@@ -226,11 +235,23 @@ func (c *Conn) TryRead(b []byte) (int, error) {
 	h.mu.Unlock()
 	switch {
 	case errno != 0:
+		c.broke.Store(uint32(errno))
 		return 0, c.failed("read", os.NewSyscallError("read", errno))
 	case n == 0:
-		return 0, io.EOF
+		return 0, c.end()
 	}
 	return n, nil
+}
+
+// end is what a reader is told when nothing more comes.
+func (c *Conn) end() error {
+	for c.writes.Load() != 0 {
+		runtime.Gosched() // none waits for anything
+	}
+	if errno := c.broke.Load(); errno != 0 {
+		return c.failed("read", os.NewSyscallError("read", unix.Errno(errno)))
+	}
+	return io.EOF
 }
 
 // TryWrite writes as much as there is room for now.
@@ -242,12 +263,17 @@ func (c *Conn) TryWrite(b []byte) (int, error) {
 		return 0, c.failed("write", net.ErrClosed)
 	}
 	defer c.leave()
+	c.writes.Add(1)
+	defer c.writes.Add(-1)
 	switch n, errno := call(unix.SYS_WRITE, c.fd, b); errno {
 	case 0:
 		return n, nil
 	case unix.EAGAIN:
 		return 0, nil
 	default:
+		if errno != unix.EPIPE { // which says that one side has ended
+			c.broke.Store(uint32(errno))
+		}
 		return 0, c.failed("write", os.NewSyscallError("write", errno))
 	}
 }

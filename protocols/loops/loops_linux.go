@@ -19,7 +19,7 @@ type Loops struct {
 	all   []*loop
 	held  int // by how many Go's processors were raised
 	turn  atomic.Uint32
-	taken sync.Map // from the connection that was taken over to its Conn
+	taken sync.Map // from the connection that was taken over, or what is below it, to its Conn
 	wg    sync.WaitGroup
 }
 
@@ -101,24 +101,36 @@ func (l *Loops) Pair(a, b net.Conn) (*Conn, *Conn, error) {
 			return nil, nil, err
 		}
 	}
-	for c, from := range map[*Conn]net.Conn{ca: a, cb: b} {
+	for c, from := range map[*Conn]net.Conn{ca: below(a), cb: below(b)} {
 		c.gone = func() { l.taken.Delete(from) }
 		l.taken.Store(from, c)
-		_ = from.Close()
+		if from.Close() != nil {
+			_ = c.Close() // somebody closed it meanwhile
+		}
 	}
 	return ca, cb, nil
 }
 
 // Close closes a connection, or the one that took it over.
 func (l *Loops) Close(c net.Conn) error {
-	if l != nil {
-		if by, ok := l.taken.Load(c); ok {
-			if by, ok := by.(*Conn); ok {
-				return by.Close()
-			}
-		}
+	if by := l.by(c); by != nil {
+		return by.Close()
 	}
-	return c.Close()
+	err := c.Close()
+	if by := l.by(c); err != nil && by != nil {
+		return by.Close() // it was taken over meanwhile
+	}
+	return err
+}
+
+// by is what took a connection over, or nil.
+func (l *Loops) by(c net.Conn) *Conn {
+	if l == nil {
+		return nil
+	}
+	by, _ := l.taken.Load(below(c))
+	taken, _ := by.(*Conn)
+	return taken
 }
 
 // dup makes a Conn of a connection's socket, which stays as it is.
