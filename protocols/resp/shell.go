@@ -175,7 +175,7 @@ func (x *session) readOn(ctx context.Context, err error) bool {
 		x.drain()
 		return false
 	}
-	_ = x.client.SetReadDeadline(time.Time{})
+	x.noDeadline()
 	if ctx.Err() != nil {
 		_ = x.client.SetReadDeadline(past) // it ended meanwhile
 	}

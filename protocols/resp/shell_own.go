@@ -99,7 +99,7 @@ func (x *session) readAhead(ctx context.Context) (woken, over bool) {
 		}
 		select {
 		case <-x.wake:
-			_ = x.client.SetReadDeadline(time.Time{})
+			x.noDeadline()
 			return true, false
 		case <-x.over:
 			return false, true
@@ -109,7 +109,7 @@ func (x *session) readAhead(ctx context.Context) (woken, over bool) {
 			break
 		}
 		if err != nil {
-			_ = x.client.SetReadDeadline(time.Time{})
+			x.noDeadline()
 			// INVARIANT: no wake is lost: one that came since the last look had its deadline
 			// taken away just now; one that comes after this look sets it anew.
 			select {

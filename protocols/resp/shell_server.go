@@ -111,8 +111,20 @@ func (x *session) hangUp() {
 		_ = x.upstream.Close()
 	}
 	_ = endWriting(x.client)
+	close(x.over) // before the deadline, for noDeadline
 	_ = x.client.SetReadDeadline(time.Now().Add(linger))
-	close(x.over)
+}
+
+// noDeadline takes back the deadline that woke the client's pump.
+//
+// INVARIANT: hangUp's is not lost: either it comes after, or over is closed before the look.
+func (x *session) noDeadline() {
+	_ = x.client.SetReadDeadline(time.Time{})
+	select {
+	case <-x.over:
+		_ = x.client.SetReadDeadline(time.Now().Add(linger))
+	default:
+	}
 }
 
 // upstreamClosed tells a bound client that waits for a reply why the server closed its
