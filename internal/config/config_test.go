@@ -69,7 +69,7 @@ func TestMistakes(t *testing.T) {
 		"a list":         {"- a\n", "1:1: must be a mapping of keys to values, not a list\n1:1: elections: missing: who keeps the elections\n1:1: listeners: missing: at least one address that clients connect to"},
 		"two documents":  {good + "---\na: 1\n", "10:1: a second document: the configuration is one"},
 		"unknown key":    {change("listen:", "lisen:"), "5:5: listeners[0].listen: missing: the host:port that clients connect to\n6:5: listeners[0].lisen: unknown key: did you mean listen?"},
-		"unknown, far":   {good + "wibble: 1\n", "9:1: wibble: unknown key: the keys here are elections, guard, admin, gates, listeners, log, drain"},
+		"unknown, far":   {good + "wibble: 1\n", "9:1: wibble: unknown key: the keys here are elections, guard, admin, gates, listeners, log, drain, loops"},
 		"hyphen":         {good + "guard:\n  validate-every: 1s\n", "10:3: guard.validate-every: unknown key: did you mean validate_every?"},
 		"twice":          {change(listen, listen+listen), "7:5: listeners[0].listen: given twice, first on line 6"},
 		"section twice":  {good + "elections:\n  backend: redis://x\n", "9:1: elections: given twice, first on line 2"},
@@ -133,6 +133,8 @@ func TestMistakes(t *testing.T) {
 		"no socket":      {good + "    socket_mode: 0770\n", "9:5: listeners[0].socket_mode: is for Unix sockets, and the listener is none"},
 		"name":           {change(listen, listen+"    name: a b\n"), "7:5: listeners[0].name: must not hold spaces"},
 		"duration":       {good + "drain: 5\n", `9:1: drain: "5" is not a length of time such as 500ms, 2s or 1m`},
+		"loops":          {good + "loops: many\n", `9:1: loops: "many" is neither auto, off nor a number`},
+		"loops 0":        {good + "loops: 0\n", "9:1: loops: 0 is out of range: 1 to 64"},
 		"long duration":  {good + "drain: 2h\n", "9:1: drain: 2h is out of range: 0s to 1h0m0s"},
 		"permit":         {good + "guard:\n  validate_every: 9s\n", "9:1: guard: validate_every (9s) must be at most half of permit (5s), so that a permit outlives one question that went unanswered"},
 		"negative":       {good + "guard:\n  timeout: -1s\n", "10:3: guard.timeout: -1s is out of range: 10ms to 1h0m0s"},
@@ -301,7 +303,7 @@ func TestTheExampleLoads(t *testing.T) {
 		"target_session_attrs", "load_balance_hosts", "limits", "pending", "per_address", "buffer", "inspect", "timeouts", "startup", "login", "connect",
 		"admit", "idle", "idle_in_transaction", "keepalive", "interval", "count", "proxy_protocol", "trusted",
 		"admin", "token",
-		"log", "level", "format", "drain",
+		"log", "level", "format", "drain", "loops",
 	} {
 		if !strings.Contains(string(text), key+":") {
 			t.Errorf("the example does not show %s", key)

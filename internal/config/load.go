@@ -95,11 +95,15 @@ const maxLoops = 64
 
 // loops reads how many loops there are to be, as Config.Loops.
 func (f *field) loops() int {
-	switch s, _ := f.text(); s {
-	case "auto":
+	s, ok := f.text()
+	switch _, err := strconv.Atoi(s); {
+	case s == "auto":
 		return 0
-	case "off":
+	case s == "off":
 		return -1
+	case ok && err != nil:
+		f.mistake("%q is neither auto, off nor a number", s)
+		return 0
 	}
 	return f.number(1, maxLoops)
 }
