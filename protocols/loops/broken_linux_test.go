@@ -6,6 +6,9 @@ import (
 	"net"
 	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/fenceproxy/fenceproxy/protocols/loops"
 )
@@ -80,5 +83,37 @@ func TestClosedBefore(t *testing.T) {
 	_ = l.Close(a)
 	if _, _, err := l.Pair(a, b); err == nil {
 		t.Error("a closed connection was taken over")
+	}
+}
+
+// A read stops short of urgent data, and no event tells of what comes behind them.
+func TestUrgent(t *testing.T) {
+	client, _, down, _ := pair(t, start(t, 1), "tcp")
+	raw, err := client.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Control(func(fd uintptr) {
+		for _, piece := range []struct {
+			s     string
+			flags int
+		}{{"ab", 0}, {"!", unix.MSG_OOB}, {"cd", 0}} {
+			if err := unix.Sendto(int(fd), []byte(piece.s), piece.flags, nil); err != nil {
+				t.Error(err)
+			}
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	_ = down.SetReadDeadline(time.Now().Add(10 * time.Second))
+	got := make([]byte, 16)
+	n, err := down.Read(got)
+	for err == nil && n < 4 {
+		var m int
+		m, err = down.Read(got[n:])
+		n += m
+	}
+	if string(got[:n]) != "abcd" {
+		t.Errorf("%q, %v", got[:n], err)
 	}
 }

@@ -50,6 +50,7 @@ type half struct {
 	waits   int  // how many wait for it
 	ready   bool // the kernel may have something to read, or room; not so only after it said no
 	ended   bool // nothing changes that any more
+	urgent  bool // there were urgent data (TCP's): a read stops short of them
 	closed  bool
 	expired bool // the deadline has passed
 	timer   *time.Timer
@@ -81,11 +82,14 @@ func (c *Conn) happened(l *loop, events uint32) {
 		}
 		c.out.mu.Unlock()
 	}
-	if events&(unix.EPOLLIN|ends) == 0 {
+	if events&(unix.EPOLLIN|unix.EPOLLPRI|ends) == 0 {
 		return
 	}
 	c.in.mu.Lock()
 	c.in.ready = true
+	if events&unix.EPOLLPRI != 0 {
+		c.in.urgent = true
+	}
 	if events&ends != 0 {
 		c.in.ended = true // no further event tells of it
 	}
@@ -228,8 +232,8 @@ func (c *Conn) TryRead(b []byte) (int, error) {
 		return 0, nil
 	}
 	h.mu.Lock()
-	if n == len(b) || n <= 0 || h.ended {
-		// A read that fills less took all that there was (epoll(7)).
+	if n == len(b) || n <= 0 || h.ended || h.urgent {
+		// Any other read that fills less took all that there was (epoll(7)).
 		h.ready = true
 	}
 	h.mu.Unlock()

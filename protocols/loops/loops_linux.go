@@ -206,7 +206,7 @@ func (l *loop) close() {
 }
 
 // reading are the events that a loop always waits for: each once (edge-triggered).
-const reading = unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET
+const reading = unix.EPOLLIN | unix.EPOLLPRI | unix.EPOLLRDHUP | unix.EPOLLET
 
 // add begins to wait for a connection's events.
 func (l *loop) add(c *Conn) error {
