@@ -203,7 +203,7 @@ func (w *idleWork) open(ctx context.Context, t *Target, n int) ([]session, error
 // just now, and whoever gives memory back does so a little later.
 func (w *idleWork) slice(ctx context.Context, sp *Spec, t *Target, d time.Duration) (outcome, error) {
 	rest := 3 * d
-	if err := pause(ctx, rest); err != nil {
+	if err := Pause(ctx, rest); err != nil {
 		return outcome{}, err
 	}
 	before, err := memoryOf(t.Processes)
@@ -217,7 +217,7 @@ func (w *idleWork) slice(ctx context.Context, sp *Spec, t *Target, d time.Durati
 	}
 	defer closeSessions(all)
 	o := outcome{seconds: time.Since(start).Seconds(), operations: float64(sp.Clients)}
-	if err := pause(ctx, rest); err != nil {
+	if err := Pause(ctx, rest); err != nil {
 		return outcome{}, err
 	}
 	after, err := memoryOf(t.Processes)
@@ -231,8 +231,8 @@ func (w *idleWork) slice(ctx context.Context, sp *Spec, t *Target, d time.Durati
 	return o, nil
 }
 
-// pause waits for d.
-func pause(ctx context.Context, d time.Duration) error {
+// Pause waits for d, or until ctx ends.
+func Pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

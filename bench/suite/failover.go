@@ -59,7 +59,7 @@ func RunWorker(ctx context.Context, w WorkerOptions, out io.Writer) error {
 		}
 		t := &load.Target{Name: bench.Fenced, URL: w.URL, Election: rig.Election, Token: term.Token}
 		for load.WriteOnce(ctx, w.Wire, t) != nil {
-			if pause(ctx, time.Millisecond) != nil {
+			if load.Pause(ctx, time.Millisecond) != nil {
 				return
 			}
 		}
@@ -68,7 +68,7 @@ func RunWorker(ctx context.Context, w WorkerOptions, out io.Writer) error {
 	})
 	// It has heard from the backend, and so is a candidate that waits, or leads.
 	for !e.Healthy() {
-		if pause(ctx, time.Millisecond) != nil {
+		if load.Pause(ctx, time.Millisecond) != nil {
 			return e.Wait()
 		}
 	}
@@ -221,7 +221,7 @@ func failoverRounds(ctx context.Context, o Options, self string, w WorkerOptions
 		if err := next.hears(ctx, saysReady); err != nil {
 			return nil, err
 		}
-		if err := pause(ctx, time.Duration(rand.Int64N(int64(w.TTL/3)))); err != nil { //nolint:gosec // no secret
+		if err := load.Pause(ctx, time.Duration(rand.Int64N(int64(w.TTL/3)))); err != nil { //nolint:gosec // no secret
 			return nil, err
 		}
 		if next.leads() { // without having been asked to: that is no failover to measure

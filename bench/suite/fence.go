@@ -161,7 +161,7 @@ func refresh(ctx context.Context, r *rig.Rig, at []int, d time.Duration) (bench.
 		return bench.Refresh{}, err
 	}
 	start := time.Now()
-	if err := pause(ctx, d); err != nil {
+	if err := load.Pause(ctx, d); err != nil {
 		return bench.Refresh{}, err
 	}
 	took := time.Since(start)
@@ -170,16 +170,4 @@ func refresh(ctx context.Context, r *rig.Rig, at []int, d time.Duration) (bench.
 		return bench.Refresh{}, err
 	}
 	return bench.Refresh{Sessions: total, Proxies: len(at), Seconds: took.Seconds(), Calls: countEvals(after) - countEvals(before), Every: guard.DefaultValidateEvery.Seconds()}, nil
-}
-
-// pause waits for d.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }

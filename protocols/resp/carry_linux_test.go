@@ -6,11 +6,8 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/fenceproxy/fenceproxy/election"
-	"github.com/fenceproxy/fenceproxy/guard"
-	"github.com/fenceproxy/fenceproxy/guard/guardtest"
 	"github.com/fenceproxy/fenceproxy/protocols"
 	"github.com/fenceproxy/fenceproxy/protocols/loops"
 )
@@ -23,16 +20,7 @@ func TestNoByteFromALoopAfterThePermit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Stop()
-	b := new(guardtest.Backend)
-	token := election.NewToken()
-	b.Grant(token, 7)
-	g := guard.New(b, new(memoryFence), guard.Config{ValidateEvery: 10 * time.Millisecond})
-	defer g.Close()
-	p, err := g.Admit(t.Context(), guard.Credential{Election: "jobs", Token: token})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Release()
+	b, g, p := admitted(t, 7)
 	client, farClient := tcpPair(t)
 	upstream, farUpstream := tcpPair(t)
 	x := &session{

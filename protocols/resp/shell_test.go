@@ -39,31 +39,29 @@ func (f *memoryFence) Swap(_ context.Context, _ string, old, new guard.Record) e
 
 func (f *memoryFence) Sever(context.Context, guard.Term) error { return nil }
 
-// The permit has ended, and nobody has told the session yet: what the client sent is not
-// written all the same.
-func TestNoByteAfterThePermit(t *testing.T) {
-	// A second one, of another term that the session holds, lives on.
-	other := new(guardtest.Backend)
-	otherToken := election.NewToken()
-	other.Grant(otherToken, 3)
-	og := guard.New(other, new(memoryFence), guard.Config{})
-	defer og.Close()
-	op, err := og.Admit(t.Context(), guard.Credential{Election: "jobs", Token: otherToken})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer op.Release()
-
+// admitted is a permit of a number, until the test ends, and who may end it.
+func admitted(t *testing.T, number int64) (*guardtest.Backend, *guard.Guard, *guard.Permit) {
+	t.Helper()
 	b := new(guardtest.Backend)
 	token := election.NewToken()
-	b.Grant(token, 7)
+	b.Grant(token, number)
 	g := guard.New(b, new(memoryFence), guard.Config{ValidateEvery: 10 * time.Millisecond})
-	defer g.Close()
+	t.Cleanup(g.Close)
 	p, err := g.Admit(t.Context(), guard.Credential{Election: "jobs", Token: token})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.Release()
+	t.Cleanup(p.Release)
+	return b, g, p
+}
+
+// The permit has ended, and nobody has told the session yet: what the client sent is not
+// written all the same.
+func TestNoByteAfterThePermit(t *testing.T) {
+	// A second one, of another term that the session holds, lives on.
+	_, _, op := admitted(t, 3)
+
+	b, g, p := admitted(t, 7)
 
 	client, farClient := net.Pipe()
 	upstream, farUpstream := net.Pipe()
@@ -99,16 +97,7 @@ func TestNoByteAfterThePermit(t *testing.T) {
 
 // The permit ends between the server's last answer to a bind and the client's next byte.
 func TestTheLastLookBeforeTheFirstByte(t *testing.T) {
-	b := new(guardtest.Backend)
-	token := election.NewToken()
-	b.Grant(token, 7)
-	g := guard.New(b, new(memoryFence), guard.Config{ValidateEvery: 10 * time.Millisecond})
-	defer g.Close()
-	p, err := g.Admit(t.Context(), guard.Credential{Election: "jobs", Token: token})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Release()
+	b, g, p := admitted(t, 7)
 	b.Grant(election.NewToken(), 8)
 	<-p.Done()
 	client, far := net.Pipe()
