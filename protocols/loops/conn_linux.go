@@ -59,6 +59,7 @@ type half struct {
 	each    func() bool // while the loop has the direction
 	then    func()      // begins once it has it no more
 	running bool        // each runs
+	queued  bool        // it is among the loop's again; the loop's alone
 }
 
 func newConn(at *loop, fd int, local, remote net.Addr) *Conn {
@@ -119,7 +120,8 @@ func (c *Conn) readable(l *loop) {
 	case !on, h.closed, h.expired:
 		l.woke = true
 		h.giveBack()
-	case h.ready:
+	case h.ready && !h.queued:
+		h.queued = true
 		l.again = append(l.again, c)
 	}
 }

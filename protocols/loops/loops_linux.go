@@ -259,6 +259,7 @@ func (l *loop) run() {
 			}
 		}
 		for i, c := range more {
+			c.in.queued = false
 			c.readable(l)
 			more[i] = nil
 		}
