@@ -291,7 +291,7 @@ var mutants = []mutant{
 		"case scan(in[5:need])&hintFence != 0:", "case size < 0:",
 		"./protocols/pg", "TestLongTextDoesNotSetATokenUpstream"},
 	{"a reader's group waits for the one before, Postgres", "protocols/pg/core_client.go",
-		"return (c.suspect || !c.isBound()) && c.track.state() == willDrain", "return c.suspect && c.track.state() == willDrain",
+		"return !c.isBound() && c.track.state() == willDrain", "return false",
 		"./protocols/pg", "TestTranscripts|TestEscapes"},
 	{"a session that became read-write is closed, Postgres", "protocols/pg/core_server.go",
 		"if c.readOnly == off && !c.isBound() {", "if c.readOnly == off && !c.isBound() && false {",
