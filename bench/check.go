@@ -76,6 +76,38 @@ func Compare(old, new *Report, tolerance float64) Comparison {
 	return c
 }
 
+// Confirm leaves of the regressions those that a second run of their scenarios found too,
+// with the second run's numbers: what another process does for some seconds, or where the
+// kernel happens to place what runs, looks like a regression in one run.
+func (c Comparison) Confirm(again Comparison) Comparison {
+	found := make(map[Regression]Regression, len(again.Regressions))
+	for _, g := range again.Regressions {
+		found[g.key()] = g
+	}
+	confirmed := Comparison{Compared: c.Compared}
+	for _, g := range c.Regressions {
+		if g, ok := found[g.key()]; ok {
+			confirmed.Regressions = append(confirmed.Regressions, g)
+		}
+	}
+	return confirmed
+}
+
+func (g Regression) key() Regression {
+	return Regression{Scenario: g.Scenario, Ratio: g.Ratio, Metric: g.Metric}
+}
+
+// Scenarios are the names of those with regressions, each once.
+func (c Comparison) Scenarios() []string {
+	var names []string
+	for _, g := range c.Regressions {
+		if !slices.Contains(names, g.Scenario) {
+			names = append(names, g.Scenario)
+		}
+	}
+	return names
+}
+
 func worse(was, is Summary, moreIsBetter bool, tolerance float64) bool {
 	if moreIsBetter {
 		return is.Median < was.Median*(1-tolerance) && is.Q3 < was.Q1

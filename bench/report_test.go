@@ -272,6 +272,17 @@ func TestCompare(t *testing.T) {
 	}), DefaultTolerance); len(noisy.Regressions) != 0 {
 		t.Errorf("noisy: %v", noisy.Regressions)
 	}
+	// What a second run does not find is none, and what it finds is said with its numbers.
+	if c := slower.Confirm(same); c.Compared != 8 || len(c.Regressions) != 0 {
+		t.Errorf("slower in one run of two: %+v", c)
+	}
+	half := Compare(old, change(func(s *Slice) { s.Operations *= 0.5; s.CPU[Proxy] *= 0.5 }), DefaultTolerance)
+	if c := slower.Confirm(half); !slices.Equal(c.Regressions, half.Regressions) || !slices.Equal(c.Scenarios(), []string{testScenario().Name}) {
+		t.Errorf("slower in both: %+v", c)
+	}
+	if c := slower.Confirm(Compare(old, change(func(s *Slice) { s.CPU[Proxy] *= 1.5 }), DefaultTolerance)); len(c.Regressions) != 0 {
+		t.Errorf("slower in one run and dearer in the other: %+v", c)
+	}
 	// The machine being slower as a whole is none either.
 	whole := testScenario()
 	for i := range whole.Slices {

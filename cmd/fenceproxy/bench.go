@@ -142,16 +142,33 @@ func (c *benchCheckCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	r, err := suite.Run(ctx, o, suite.Quick, rig.Options{Self: self, Peers: true})
+	run := func(out string) (bench.Comparison, error) {
+		r, err := suite.Run(ctx, o, suite.Quick, rig.Options{Self: self, Peers: true})
+		if err == nil && out != "" {
+			err = (&benchFlags{Out: out}).save(s, r, nil)
+		}
+		if err != nil {
+			return bench.Comparison{}, err
+		}
+		return bench.Compare(last, r, c.Tolerance), nil
+	}
+	d, err := run(c.Out)
 	if err != nil {
 		return err
 	}
-	if c.Out != "" {
-		if err := c.save(s, r, nil); err != nil {
+	if len(d.Regressions) > 0 {
+		fmt.Fprintf(s.err, "%d of %d ratios look worse; measuring their scenarios again\n", len(d.Regressions), d.Compared)
+		out := c.Out
+		if out != "" {
+			out = filepath.Join(out, "again")
+		}
+		o.Only = d.Scenarios()
+		again, err := run(out)
+		if err != nil {
 			return err
 		}
+		d = d.Confirm(again)
 	}
-	d := bench.Compare(last, r, c.Tolerance)
 	for _, g := range d.Regressions {
 		fmt.Fprintln(s.out, g)
 	}
