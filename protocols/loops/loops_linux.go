@@ -168,7 +168,7 @@ type loop struct {
 	ended atomic.Bool
 
 	mu    sync.Mutex
-	conns map[int32]*Conn // by file descriptor
+	conns []*Conn // by file descriptor
 
 	// The loop's own.
 	again []*Conn // of which there is more to read
@@ -192,7 +192,7 @@ func newLoop() (*loop, error) {
 		_ = unix.Close(epoll)
 		return nil, os.NewSyscallError("eventfd", err)
 	}
-	return &loop{epoll: epoll, wake: wake, conns: make(map[int32]*Conn)}, nil
+	return &loop{epoll: epoll, wake: wake}, nil
 }
 
 func (l *loop) stop() {
@@ -211,7 +211,10 @@ const reading = unix.EPOLLIN | unix.EPOLLPRI | unix.EPOLLRDHUP | unix.EPOLLET
 // add begins to wait for a connection's events.
 func (l *loop) add(c *Conn) error {
 	l.mu.Lock()
-	l.conns[int32(c.fd)] = c
+	if more := c.fd + 1 - len(l.conns); more > 0 {
+		l.conns = append(l.conns, make([]*Conn, more)...)
+	}
+	l.conns[c.fd] = c
 	l.mu.Unlock()
 	e := unix.EpollEvent{Events: reading, Fd: int32(c.fd)}
 	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, c.fd, &e); err != nil {
@@ -223,8 +226,8 @@ func (l *loop) add(c *Conn) error {
 // remove ends that, before the file descriptor is closed: after that the number may be another's.
 func (l *loop) remove(c *Conn) {
 	l.mu.Lock()
-	if l.conns[int32(c.fd)] == c {
-		delete(l.conns, int32(c.fd))
+	if c.fd < len(l.conns) && l.conns[c.fd] == c {
+		l.conns[c.fd] = nil
 	}
 	l.mu.Unlock()
 	_ = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, c.fd, nil)
@@ -233,6 +236,9 @@ func (l *loop) remove(c *Conn) {
 func (l *loop) of(fd int32) *Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if int(fd) >= len(l.conns) {
+		return nil
+	}
 	return l.conns[fd]
 }
 
@@ -259,8 +265,10 @@ func (l *loop) run() {
 			}
 		}
 		for i, c := range more {
+			c.in.mu.Lock()
 			c.in.queued = false
 			c.readable(l)
+			c.in.mu.Unlock()
 			more[i] = nil
 		}
 		l.spare = more
