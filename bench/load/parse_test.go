@@ -1,9 +1,10 @@
 package load
 
 import (
-	"math"
 	"os"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/fenceproxy/fenceproxy/bench"
 )
@@ -23,20 +24,44 @@ latency average = 0.549 ms
 initial connection time = 9.520 ms
 tps = 14518.000000 (without initial connection time)
 `
-	o, err := parsePgbench(out)
-	if err != nil || o.operations != 29036 || math.Abs(o.seconds-2) > 1e-9 {
-		t.Errorf("%+v, %v", o, err)
+	if err := checkPgbench(out); err != nil {
+		t.Error(err)
 	}
 	for name, bad := range map[string]string{
 		"empty":  "",
 		"failed": "number of transactions actually processed: 10\nnumber of failed transactions: 1 (10%)\ntps = 5.0 (without initial connection time)\n",
 		"none":   "number of transactions actually processed: 0\ntps = 0.0 (without initial connection time)\n",
-		"old":    "number of transactions actually processed: 10\ntps = 5.0 (including connections establishing)\n",
 	} {
-		if o, err := parsePgbench(bad); err == nil {
-			t.Errorf("%s: %+v", name, o)
+		if err := checkPgbench(bad); err == nil {
+			t.Errorf("%s: no error", name)
 		}
 	}
+}
+
+// The first second does not count, neither its transactions nor its processor time.
+func TestPgbenchWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w pgbenchWindow
+		if _, err := w.outcome(); err == nil {
+			t.Error("nothing was said, and no error")
+		}
+		for _, line := range []string{
+			"pgbench (15.18 (Debian 15.18-0+deb12u1))",
+			"progress: 1.0 s, 100.0 tps, lat 0.321 ms stddev 0.137, 0 failed",
+			"progress: 2.0 s, 300.0 tps, lat 0.321 ms stddev 0.137, 0 failed",
+			"progress: 3.0 s, 350.5 tps, lat 0.321 ms stddev 0.137", // before 15
+		} {
+			time.Sleep(time.Second)
+			w.line(line, os.Getpid())
+		}
+		o, err := w.outcome()
+		if err != nil || o.operations != 650.5 || o.seconds != 2 || o.cpu == nil {
+			t.Errorf("%+v, %v", o, err)
+		}
+		if _, there := o.cpu[pgbenchProcess]; there || len(o.cpu) != 1 {
+			t.Errorf("processor time %v, want the load's alone", o.cpu)
+		}
+	})
 }
 
 func TestParseRedisBenchmark(t *testing.T) {

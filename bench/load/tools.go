@@ -1,11 +1,13 @@
 package load
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/csv"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/url"
 	"os"
@@ -79,7 +81,9 @@ func (w *toolWork) slice(ctx context.Context, sp *Spec, t *Target, d time.Durati
 	if err != nil {
 		return outcome{}, err
 	}
-	o.cpu = less(after, before)
+	if o.cpu == nil {
+		o.cpu = less(after, before)
+	}
 	return o, nil
 }
 
@@ -114,24 +118,90 @@ type pgbench struct{ script, mode string }
 
 func (*pgbench) calibrate(context.Context, *Spec, *Target, time.Duration) error { return nil }
 
+// settles is how long pgbench runs before its transactions count. Its sessions are new in
+// each slice, and so are the processes that serve them, but for those of a pool: until they
+// have filled their caches they are slower, and that is no cost of what lies between.
+const settles = time.Second
+
 func (b *pgbench) run(ctx context.Context, sp *Spec, t *Target, d time.Duration) (outcome, error) {
-	out, err := runPgbench(ctx, t, "-n", pgbenchFlag(b.script), "-M", b.mode, "-c", strconv.Itoa(sp.Clients),
-		"-j", strconv.Itoa(min(sp.Clients, 2)), "-T", strconv.Itoa(max(1, int(math.Round(d.Seconds())))))
+	window := pgbenchWindow{processes: t.Processes}
+	out, err := runPgbench(ctx, t, window.line, "-n", pgbenchFlag(b.script), "-M", b.mode, "-c", strconv.Itoa(sp.Clients),
+		"-j", strconv.Itoa(min(sp.Clients, 2)), "-P", "1", "-T", strconv.Itoa(max(1, int(math.Round(d.Seconds())))+int(settles.Seconds())))
 	if err != nil {
 		return outcome{}, err
 	}
-	return parsePgbench(out)
+	if err := checkPgbench(out); err != nil {
+		return outcome{}, err
+	}
+	return window.outcome()
+}
+
+// A pgbenchWindow is the part of a run that counts: from its first line of progress, a second
+// after the beginning, to the last.
+type pgbenchWindow struct {
+	processes map[string]int
+
+	from, to    time.Time
+	first, last map[string]float64 // processor time
+	operations  float64
+	err         error
+}
+
+// line is told each line of progress as it comes, and the process that says so.
+func (w *pgbenchWindow) line(text string, pid int) {
+	m := pgbenchProgress.FindStringSubmatch(text)
+	if m == nil || w.err != nil {
+		return
+	}
+	rate, err := strconv.ParseFloat(m[1], 64)
+	if err != nil {
+		w.err = err
+		return
+	}
+	now := time.Now()
+	// pgbench is no child that was waited for yet.
+	all := maps.Clone(w.processes)
+	if all == nil {
+		all = map[string]int{}
+	}
+	all[pgbenchProcess] = pid
+	cpu, err := cpuOf(all)
+	if err != nil {
+		w.err = err
+		return
+	}
+	cpu[bench.Load] += cpu[pgbenchProcess]
+	delete(cpu, pgbenchProcess)
+	if w.from.IsZero() {
+		w.from, w.first = now, cpu
+	} else {
+		// The transactions of the time since the line before.
+		w.operations += rate * now.Sub(w.to).Seconds()
+	}
+	w.to, w.last = now, cpu
+}
+
+const pgbenchProcess = "pgbench"
+
+func (w *pgbenchWindow) outcome() (outcome, error) {
+	switch {
+	case w.err != nil:
+		return outcome{}, fmt.Errorf("the progress of pgbench: %w", w.err)
+	case w.operations == 0:
+		return outcome{}, errors.New("pgbench told of no progress")
+	}
+	return outcome{operations: w.operations, seconds: w.to.Sub(w.from).Seconds(), cpu: less(w.last, w.first)}, nil
 }
 
 // PreparePgbench makes pgbench's tables, over a connection that may.
 func PreparePgbench(ctx context.Context, t *Target, scale int) error {
-	_, err := runPgbench(ctx, t, "-i", "-q", "-s", strconv.Itoa(scale))
+	_, err := runPgbench(ctx, t, nil, "-i", "-q", "-s", strconv.Itoa(scale))
 	return err
 }
 
-// runPgbench runs pgbench on a target. The credential goes through the environment, which
-// other users cannot read.
-func runPgbench(ctx context.Context, t *Target, args ...string) (string, error) {
+// runPgbench runs pgbench on a target, and tells line what it says beside its result. The
+// credential goes through the environment, which other users cannot read.
+func runPgbench(ctx context.Context, t *Target, line func(text string, pid int), args ...string) (string, error) {
 	bin, err := findPgbench()
 	if err != nil {
 		return "", err
@@ -142,18 +212,30 @@ func runPgbench(ctx context.Context, t *Target, args ...string) (string, error) 
 	}
 	cmd := exec.CommandContext(ctx, bin, args...)
 	cmd.Env = append(os.Environ(), pgEnvironment(t, c)...)
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	out, err := cmd.Output()
+	var out, said bytes.Buffer
+	cmd.Stdout = &out
+	lines, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
 	if err != nil {
+		return "", fmt.Errorf("pgbench: %w", err)
+	}
+	for in := bufio.NewScanner(lines); in.Scan(); {
+		if line != nil {
+			line(in.Text(), cmd.Process.Pid)
+		}
+		fmt.Fprintln(&said, in.Text())
+	}
+	if err := cmd.Wait(); err != nil {
 		return "", fmt.Errorf("pgbench: %w: %s", err, lastLines(said.String()))
 	}
-	return string(out), nil
+	return out.String(), nil
 }
 
 func pgEnvironment(t *Target, c *pgconn.Config) []string {
 	env := []string{"PGHOST=" + c.Host, "PGPORT=" + strconv.Itoa(int(c.Port)), "PGUSER=" + c.User, "PGDATABASE=" + c.Database,
-		"PGPASSWORD=" + c.Password, "PGOPTIONS="}
+		"PGPASSWORD=" + c.Password, "PGOPTIONS=", "LC_ALL=C"}
 	if u, err := url.Parse(t.URL); err == nil {
 		if mode := u.Query().Get("sslmode"); mode != "" {
 			env = append(env, "PGSSLMODE="+mode)
@@ -187,28 +269,25 @@ func findPgbench() (string, error) {
 }
 
 var (
+	pgbenchProgress = regexp.MustCompile(`^progress: [0-9.]+ s, ([0-9.]+) tps`)
+
 	pgbenchDone   = regexp.MustCompile(`(?m)^number of transactions actually processed: (\d+)`)
 	pgbenchFailed = regexp.MustCompile(`(?m)^number of failed transactions: (\d+)`)
-	pgbenchRate   = regexp.MustCompile(`(?m)^tps = ([0-9.]+) \((?:without|excluding)`)
 )
 
-// parsePgbench reads what pgbench printed.
-func parsePgbench(out string) (outcome, error) {
+// checkPgbench makes sure, by what pgbench printed, that every transaction was done.
+func checkPgbench(out string) error {
 	n, err := number(pgbenchDone, out)
 	if err != nil {
-		return outcome{}, err
-	}
-	rate, err := number(pgbenchRate, out)
-	if err != nil {
-		return outcome{}, err
+		return err
 	}
 	if failed, err := number(pgbenchFailed, out); err == nil && failed > 0 {
-		return outcome{}, fmt.Errorf("%g transactions failed", failed)
+		return fmt.Errorf("%g transactions failed", failed)
 	}
-	if n == 0 || rate == 0 {
-		return outcome{}, errors.New("pgbench did no transaction")
+	if n == 0 {
+		return errors.New("pgbench did no transaction")
 	}
-	return outcome{operations: n, seconds: n / rate}, nil
+	return nil
 }
 
 func number(re *regexp.Regexp, out string) (float64, error) {
