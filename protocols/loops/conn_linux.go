@@ -219,7 +219,7 @@ func (c *Conn) TryRead(b []byte) (int, error) {
 	h := &c.in
 	h.mu.Lock()
 	asks := h.ready
-	h.ready = false // an event that comes from here on says so again
+	h.ready = false              // an event that comes from here on says so again
 	all := !h.ended && !h.urgent // where an event changes that from here on, it says so again too
 	h.mu.Unlock()
 	if !asks {
