@@ -444,7 +444,7 @@ var mutants = []mutant{
 		"if errno := c.broke.Load(); errno != 0 {", "if errno := c.broke.Load(); errno == 1 {",
 		"./protocols/loops", "TestBrokenStaysBroken"},
 	{"what comes behind urgent data is read", "protocols/loops/conn_linux.go",
-		" || h.urgent {", " {",
+		"all := !h.ended && !h.urgent", "all := !h.ended",
 		"./protocols/loops", "TestUrgent"},
 	{"a connection with more takes one turn between two waits", "protocols/loops/conn_linux.go",
 		"case h.ready && !h.queued:", "case h.ready:",
