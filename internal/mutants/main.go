@@ -445,7 +445,7 @@ var mutants = []mutant{
 		"./protocols/loops", "TestBrokenStaysBroken"},
 	{"what comes behind urgent data is read", "protocols/loops/conn_linux.go",
 		"all := !h.ended && !h.urgent", "all := !h.ended",
-		"./protocols/loops", "TestUrgent"},
+		"./protocols/loops", "TestUrgentAtOnce"},
 	{"a connection with more takes one turn between two waits", "protocols/loops/conn_linux.go",
 		"case h.ready && !h.queued:", "case h.ready:",
 		"./protocols/loops", "TestOneTurnEach"},

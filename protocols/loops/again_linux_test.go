@@ -2,6 +2,7 @@ package loops
 
 import (
 	"net"
+	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -20,4 +21,65 @@ func TestOneTurnEach(t *testing.T) {
 	if len(l.again) != 1 {
 		t.Errorf("it stands in line %d times after %d turns", len(l.again), turns)
 	}
+}
+
+// A read stops short of urgent data, and no further event tells of what is behind them where all
+// of it came with the first.
+func TestUrgentAtOnce(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	client, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	server, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	descriptor := func(c net.Conn, f func(fd int)) {
+		raw, err := c.(*net.TCPConn).SyscallConn()
+		if err == nil {
+			err = raw.Control(func(fd uintptr) { f(int(fd)) })
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	descriptor(client, func(fd int) {
+		for _, piece := range []struct {
+			s     string
+			flags int
+		}{{"ab", 0}, {"!", unix.MSG_OOB}, {"cd", 0}} {
+			if err := unix.Sendto(fd, []byte(piece.s), piece.flags, nil); err != nil {
+				t.Error(err)
+			}
+		}
+		for { // until the other side has it all
+			if n, err := unix.IoctlGetInt(fd, unix.TIOCOUTQ); n == 0 || err != nil {
+				return
+			}
+			runtime.Gosched()
+		}
+	})
+	descriptor(server, func(fd int) {
+		l := new(loop)
+		c := newConn(l, fd, server.LocalAddr(), server.RemoteAddr())
+		c.happened(l, unix.EPOLLIN|unix.EPOLLPRI)
+		got := ""
+		for b := make([]byte, 16); ; {
+			n, err := c.TryRead(b)
+			got += string(b[:n])
+			if n == 0 || err != nil {
+				break
+			}
+		}
+		if got != "abcd" {
+			t.Errorf("%q", got)
+		}
+	})
 }
