@@ -439,7 +439,7 @@ var mutants = []mutant{
 		"./protocols/pg", "TestTranscripts|TestRandomStreams|TestBackPressure"},
 	{"a file descriptor is closed when no call uses it", "protocols/loops/conn_linux.go",
 		"if u == 0 {\n\t\t\t\tc.release()\n\t\t\t}", "_ = unix.Close(c.fd)",
-		"./protocols/loops", "TestClosedInUse"},
+		"./protocols/loops", "TestCloseWaitsForUses"},
 	{"a connection that broke never comes to its end", "protocols/loops/conn_linux.go",
 		"if errno := c.broke.Load(); errno != 0 {", "if errno := c.broke.Load(); errno == 1 {",
 		"./protocols/loops", "TestBrokenStaysBroken"},

@@ -83,3 +83,44 @@ func TestUrgentAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// Close leaves the file descriptor to the last call that uses it.
+func TestCloseWaitsForUses(t *testing.T) {
+	l, err := newLoop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pair[1])
+	peerSeesEnd := func() bool {
+		n, err := unix.Read(pair[1], make([]byte, 1))
+		return n == 0 && err == nil
+	}
+	c := newConn(l, pair[0], new(net.UnixAddr), new(net.UnixAddr))
+	if err := l.add(c); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if !c.enter() {
+			t.Fatal("an open connection may not be used")
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if c.enter() {
+		t.Error("a use begins after Close")
+	}
+	c.leave()
+	if peerSeesEnd() {
+		t.Error("closed while a call uses it")
+	}
+	c.leave()
+	if !peerSeesEnd() {
+		t.Error("not closed after the last use")
+	}
+}
