@@ -24,15 +24,15 @@ latency average = 0.549 ms
 initial connection time = 9.520 ms
 tps = 14518.000000 (without initial connection time)
 `
-	if err := checkPgbench(out); err != nil {
-		t.Error(err)
+	if n, err := checkPgbench(out); err != nil || n != 29036 {
+		t.Error(n, err)
 	}
 	for name, bad := range map[string]string{
 		"empty":  "",
 		"failed": "number of transactions actually processed: 10\nnumber of failed transactions: 1 (10%)\ntps = 5.0 (without initial connection time)\n",
 		"none":   "number of transactions actually processed: 0\ntps = 0.0 (without initial connection time)\n",
 	} {
-		if err := checkPgbench(bad); err == nil {
+		if _, err := checkPgbench(bad); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
@@ -41,16 +41,17 @@ tps = 14518.000000 (without initial connection time)
 // The first second does not count, neither its transactions nor its processor time.
 func TestPgbenchWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var w pgbenchWindow
-		if _, err := w.outcome(); err == nil {
-			t.Error("nothing was said, and no error")
-		}
+		w := pgbenchWindow{seconds: 2}
 		for _, line := range []string{
 			"pgbench (15.18 (Debian 15.18-0+deb12u1))",
 			"progress: 1.0 s, 100.0 tps, lat 0.321 ms stddev 0.137, 0 failed",
 			"progress: 2.0 s, 300.0 tps, lat 0.321 ms stddev 0.137, 0 failed",
 			"progress: 3.0 s, 350.5 tps, lat 0.321 ms stddev 0.137", // before 15
+			"progress: 4.0 s, 90.0 tps, lat 0.321 ms stddev 0.137, 0 failed",
 		} {
+			if o, err := w.outcome(); w.lines < 2 && err == nil {
+				t.Errorf("after %d lines: %+v", w.lines, o)
+			}
 			time.Sleep(time.Second)
 			w.line(line, os.Getpid())
 		}

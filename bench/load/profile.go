@@ -57,7 +57,7 @@ func profiledSlice(ctx context.Context, sp *Spec, t *Target, d time.Duration, pi
 		return before, err
 	}
 	// A thread that has ended took its switches with it.
-	per := func(after, before float64) float64 { return max(0, after-before) / max(1, o.operations) }
+	per := func(after, before float64) float64 { return max(0, after-before) / max(1, o.all, o.operations) }
 	return bench.KernelCounts{
 		Reads: per(after.Reads, before.Reads), Writes: per(after.Writes, before.Writes),
 		Voluntary: per(after.Voluntary, before.Voluntary), Involuntary: per(after.Involuntary, before.Involuntary),

@@ -77,6 +77,7 @@ type work interface {
 // An outcome is what a slice did.
 type outcome struct {
 	seconds, operations float64
+	all                 float64          // operations with those that do not count; zero means that all do
 	latencies           *bench.Latencies // nil where the tool tells none
 	latency             *bench.Latency   // of a tool that tells some numbers only
 	unsent              int64

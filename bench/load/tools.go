@@ -118,29 +118,35 @@ type pgbench struct{ script, mode string }
 
 func (*pgbench) calibrate(context.Context, *Spec, *Target, time.Duration) error { return nil }
 
-// settles is how long pgbench runs before its transactions count. Its sessions are new in
-// each slice, and so are the processes that serve them, but for those of a pool: until they
-// have filled their caches they are slower, and that is no cost of what lies between.
-const settles = time.Second
-
 func (b *pgbench) run(ctx context.Context, sp *Spec, t *Target, d time.Duration) (outcome, error) {
-	window := pgbenchWindow{processes: t.Processes}
+	seconds := max(1, int(math.Round(d.Seconds())))
+	window := pgbenchWindow{processes: t.Processes, seconds: seconds}
+	// It may end before it has told of its last second.
 	out, err := runPgbench(ctx, t, window.line, "-n", pgbenchFlag(b.script), "-M", b.mode, "-c", strconv.Itoa(sp.Clients),
-		"-j", strconv.Itoa(min(sp.Clients, 2)), "-P", "1", "-T", strconv.Itoa(max(1, int(math.Round(d.Seconds())))+int(settles.Seconds())))
+		"-j", strconv.Itoa(min(sp.Clients, 2)), "-P", "1", "-T", strconv.Itoa(seconds+2))
 	if err != nil {
 		return outcome{}, err
 	}
-	if err := checkPgbench(out); err != nil {
+	all, err := checkPgbench(out)
+	if err != nil {
 		return outcome{}, err
 	}
-	return window.outcome()
+	o, err := window.outcome()
+	o.all = all
+	return o, err
 }
 
-// A pgbenchWindow is the part of a run that counts: from its first line of progress, a second
-// after the beginning, to the last.
+// A pgbenchWindow is the part of a run that counts: so many seconds from its first line of
+// progress, which comes a second after the beginning.
+//
+// That second is for what is new in each slice, pgbench's sessions and the processes that serve
+// them, but for those of a pool: until they have filled their caches they are slower, and
+// that is no cost of what lies between.
 type pgbenchWindow struct {
 	processes map[string]int
+	seconds   int // lines of progress that count
 
+	lines       int
 	from, to    time.Time
 	first, last map[string]float64 // processor time
 	operations  float64
@@ -150,9 +156,10 @@ type pgbenchWindow struct {
 // line is told each line of progress as it comes, and the process that says so.
 func (w *pgbenchWindow) line(text string, pid int) {
 	m := pgbenchProgress.FindStringSubmatch(text)
-	if m == nil || w.err != nil {
+	if m == nil || w.err != nil || w.lines > w.seconds {
 		return
 	}
+	w.lines++
 	rate, err := strconv.ParseFloat(m[1], 64)
 	if err != nil {
 		w.err = err
@@ -275,19 +282,20 @@ var (
 	pgbenchFailed = regexp.MustCompile(`(?m)^number of failed transactions: (\d+)`)
 )
 
-// checkPgbench makes sure, by what pgbench printed, that every transaction was done.
-func checkPgbench(out string) error {
+// checkPgbench makes sure, by what pgbench printed, that every transaction was done, and
+// returns how many there were.
+func checkPgbench(out string) (float64, error) {
 	n, err := number(pgbenchDone, out)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if failed, err := number(pgbenchFailed, out); err == nil && failed > 0 {
-		return fmt.Errorf("%g transactions failed", failed)
+		return 0, fmt.Errorf("%g transactions failed", failed)
 	}
 	if n == 0 {
-		return errors.New("pgbench did no transaction")
+		return 0, errors.New("pgbench did no transaction")
 	}
-	return nil
+	return n, nil
 }
 
 func number(re *regexp.Regexp, out string) (float64, error) {

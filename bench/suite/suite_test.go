@@ -93,7 +93,7 @@ func smoke(t *testing.T, wire string) {
 	if wire == load.Postgres {
 		tool = load.Pgbench("simple-update", "prepared", 2)
 	}
-	two := []*load.Target{r.Target(bench.Direct), r.Target(bench.Fenced)} // pgbench takes a second each
+	two := []*load.Target{r.Target(bench.Direct), r.Target(bench.Fenced)} // pgbench takes three seconds each
 	profiled := func(ctx context.Context, sp *load.Spec, sc *bench.Scenario) (err error) {
 		sc.Profile, err = load.Profile(ctx, sp, r.Target(bench.Fenced), time.Second, func(ctx context.Context) ([]byte, error) { return r.Profile(ctx, 2) })
 		return err
