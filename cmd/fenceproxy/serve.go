@@ -19,7 +19,6 @@ import (
 	"github.com/fenceproxy/fenceproxy/internal/config"
 	"github.com/fenceproxy/fenceproxy/internal/trim"
 	"github.com/fenceproxy/fenceproxy/protocols"
-	"github.com/fenceproxy/fenceproxy/protocols/loops"
 	"github.com/fenceproxy/fenceproxy/protocols/tlsconf"
 )
 
@@ -63,8 +62,8 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 	defer context.AfterFunc(ctx, gates.close)() // consumers are told while requests drain
 
 	own := &campaigns{backend: backend, log: log}
-	carriers := startLoops(cfg, log)
-	defer carriers.Stop() // once the proxies' sessions have ended
+	all := startCarriers(cfg, log)
+	defer all.stop() // once the proxies' sessions have ended
 	var proxies []*proxy
 	defer func() {
 		for _, p := range proxies {
@@ -72,7 +71,7 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 		}
 	}()
 	for i := range cfg.Listeners {
-		p, err := newProxy(ctx, cfg, &cfg.Listeners[i], backend, own, gates, carriers, log)
+		p, err := newProxy(ctx, cfg, &cfg.Listeners[i], backend, own, gates, all.of(cfg.Listeners[i].Protocol), log)
 		if err != nil {
 			return err
 		}
@@ -84,23 +83,6 @@ func (c *serveCmd) Run(ctx context.Context, s *streams) error {
 	})
 	log.Info("fenceproxy has ended")
 	return err
-}
-
-// startLoops starts what carries sessions, where there is such a thing.
-func startLoops(cfg *config.Config, log *slog.Logger) *loops.Loops {
-	if cfg.Loops < 0 {
-		return nil
-	}
-	l, err := loops.Start(cfg.Loops)
-	if errors.Is(err, loops.ErrUnsupported) {
-		return nil
-	}
-	if err != nil {
-		// Without them everything goes on, only slower.
-		log.Warn("sessions are carried by goroutines", "err", err)
-		return nil
-	}
-	return l
 }
 
 // startTimeout bounds each question that serve asks at its start.

@@ -35,8 +35,8 @@ type Config struct {
 	// Drain is how long sessions may take to end after SIGTERM.
 	Drain time.Duration
 	// Loops are how many loops carry the sessions whose connections are sockets without TLS:
-	// zero means as many as there are processors, at most eight; below zero, that each session
-	// has goroutines of its own. Only Linux has loops.
+	// zero means as many as there are processors, at most eight, for Redis and half as many for
+	// Postgres; below zero, that each session has goroutines of its own. Only Linux has loops.
 	Loops int
 }
 
