@@ -63,6 +63,9 @@ func newStageIn(t *testing.T, ctx context.Context, name, database string, config
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := testenv.Sources(filepath.Join("examples", name)); err != nil {
+		t.Fatal(err)
+	}
 	pg := testenv.SharedPostgres(t)
 	s := &stage{dir: dir, database: database, seen: map[string]string{
 		"127.0.0.1:5432": pg.Addr,

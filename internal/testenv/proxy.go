@@ -1,8 +1,10 @@
 package testenv
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -21,6 +23,9 @@ var program = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if err := Sources("cmd", "election", "guard", "internal", "policy", "protocols"); err != nil {
+		return "", err
+	}
 	bin := filepath.Join(dir, "fenceproxy")
 	out, err := exec.Command("go", "build", "-o", bin, "github.com/fenceproxy/fenceproxy/cmd/fenceproxy").CombinedOutput()
 	if err != nil {
@@ -28,6 +33,39 @@ var program = sync.OnceValues(func() (string, error) {
 	}
 	return bin, nil
 })
+
+// Sources tells the go command that the test depends on what is in directories of the module.
+// It knows the packages that a test imports, not those of a program that the test builds and
+// runs, and would show an older result as if it were the new program's.
+func Sources(dirs ...string) error {
+	root, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
+			break
+		}
+		above := filepath.Dir(root)
+		if above == root {
+			return errors.New("no go.mod in this directory or above")
+		}
+		root = above
+	}
+	for _, dir := range dirs {
+		// It keeps the names, sizes and times of what is in a directory that is read.
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() && d.Name() == "testdata" {
+				return fs.SkipDir
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("looking at the sources: %w", err)
+		}
+	}
+	return nil
+}
 
 // SharedDir makes a directory that lasts as long as the shared servers.
 func SharedDir(t testing.TB) string {
