@@ -42,7 +42,8 @@ type Comparison struct {
 // Compare finds the ratios of the proxy's own targets that are worse in a new report than
 // in an old one: by more than the tolerance at the median, and not explained by the spread
 // of the rounds (the better quartile now is worse than the worse one then). Times are not
-// compared: machines and days differ.
+// compared: machines and days differ. A peer that became faster is none either: what counts
+// is worse beside most of the targets of its scenario.
 //
 // Each of the proxy's own targets is put beside every other target of the scenario, in
 // throughput and in the proxy's processor time an operation. Open loops have a given
@@ -56,19 +57,28 @@ func Compare(old, new *Report, tolerance float64) Comparison {
 			continue
 		}
 		for _, own := range []string{Fenced, Reader} {
-			for _, beside := range is.Targets {
-				if beside == own || !slices.Contains(is.Targets, own) || own == Reader && beside == Fenced {
-					continue
-				}
-				for _, m := range compared {
+			if !slices.Contains(is.Targets, own) {
+				continue
+			}
+			for _, m := range compared {
+				n := 0
+				var found []Regression
+				for _, beside := range is.Targets {
+					if beside == own || own == Reader && beside == Fenced {
+						continue
+					}
 					a, b := Summarize(was.Ratios(m.of, own, beside)), Summarize(is.Ratios(m.of, own, beside))
 					if a.N == 0 || b.N == 0 {
 						continue
 					}
-					c.Compared++
+					n++
 					if worse(a, b, m.better, tolerance) {
-						c.Regressions = append(c.Regressions, Regression{is.Name, own + " / " + beside, m.name, a, b})
+						found = append(found, Regression{is.Name, own + " / " + beside, m.name, a, b})
 					}
+				}
+				c.Compared += n
+				if 2*len(found) > n {
+					c.Regressions = append(c.Regressions, found...)
 				}
 			}
 		}

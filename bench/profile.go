@@ -33,11 +33,10 @@ type Function struct {
 	Share float64 `json:"share"`
 }
 
-// KernelCounts are the kernel's own counts of a process: system calls that read and that
-// write, and context switches, because it waited and because others had to run.
+// KernelCounts are the kernel's own counts of a process: context switches, because it waited
+// and because others had to run. (It counts read and write too, but not the calls that are for
+// sockets alone, by which loops read and write.)
 type KernelCounts struct {
-	Reads       float64 `json:"reads"`
-	Writes      float64 `json:"writes"`
 	Voluntary   float64 `json:"voluntary_switches"`
 	Involuntary float64 `json:"involuntary_switches"`
 }
@@ -132,7 +131,7 @@ func (p *Profile) per(unit string) (k KernelCounts, name string) {
 		return k, strings.TrimSuffix(unit, "s")
 	}
 	const mb = 1e6
-	return KernelCounts{Reads: k.Reads * mb, Writes: k.Writes * mb, Voluntary: k.Voluntary * mb, Involuntary: k.Involuntary * mb}, "MB"
+	return KernelCounts{Voluntary: k.Voluntary * mb, Involuntary: k.Involuntary * mb}, "MB"
 }
 
 // sentence says it all at once. Unit is the scenario's.
@@ -143,9 +142,9 @@ func (p *Profile) sentence(unit string) string {
 		article = "an "
 	}
 	percent := func(v float64) string { return fmt.Sprintf("%.0f%%", 100*v) }
-	return fmt.Sprintf("%s of the proxy's processor time is in system calls (%s reads and writes and %s context switches %s), %s in Go's scheduler, %s in fenceproxy's own code, "+
+	return fmt.Sprintf("%s of the proxy's processor time is in system calls (%s context switches %s), %s in Go's scheduler, %s in fenceproxy's own code, "+
 		"and %s in the rest: Go's runtime and libraries.",
-		percent(p.Syscalls), short(k.Reads+k.Writes), short(k.Voluntary+k.Involuntary), article+per, percent(p.Scheduler), percent(p.Own),
+		percent(p.Syscalls), short(k.Voluntary+k.Involuntary), article+per, percent(p.Scheduler), percent(p.Own),
 		percent(math.Max(0, 1-p.Syscalls-p.Scheduler-p.Own)))
 }
 
@@ -160,8 +159,8 @@ func (sc *Scenario) writeWhy(b *strings.Builder) {
 	}
 	fmt.Fprintf(b, "<a id=\"%s\"></a>\n\n### Why\n\n%s\n\n", sc.whyID(), p.sentence(sc.Unit))
 	k, per := p.per(sc.Unit)
-	fmt.Fprintf(b, "| per %s | reads | writes | voluntary context switches | involuntary |\n|---|---|---|---|---|\n| %s | %s | %s | %s | %s |\n\n",
-		per, Fenced, short(k.Reads), short(k.Writes), short(k.Voluntary), short(k.Involuntary))
+	fmt.Fprintf(b, "| per %s | voluntary context switches | involuntary |\n|---|---|---|\n| %s | %s | %s |\n\n",
+		per, Fenced, short(k.Voluntary), short(k.Involuntary))
 	fmt.Fprintf(b, "| function | its own time |\n|---|---|\n")
 	for _, f := range p.Top {
 		fmt.Fprintf(b, "| `%s` | %.1f%% |\n", cell(f.Name), 100*f.Share)

@@ -263,6 +263,17 @@ func TestCompare(t *testing.T) {
 	if dearer := Compare(old, change(func(s *Slice) { s.CPU[Proxy] *= 1.5 }), DefaultTolerance); len(dearer.Regressions) != 2 {
 		t.Errorf("dearer: %v", dearer.Regressions)
 	}
+	// A peer that became faster makes none.
+	peer := testScenario()
+	for i := range peer.Slices {
+		if peer.Slices[i].Target == peer.Targets[1] {
+			peer.Slices[i].Operations *= 2
+			peer.Slices[i].CPU[Proxy] *= 2 // as much an operation
+		}
+	}
+	if c := Compare(old, &Report{Scenarios: []Scenario{peer}}, DefaultTolerance); len(c.Regressions) != 0 {
+		t.Errorf("beside %s, which became faster: %v", peer.Targets[1], c.Regressions)
+	}
 	// One bad round of three is not a regression.
 	if noisy := Compare(old, change(func(s *Slice) {
 		if s.Round == 1 {

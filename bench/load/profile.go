@@ -59,7 +59,6 @@ func profiledSlice(ctx context.Context, sp *Spec, t *Target, d time.Duration, pi
 	// A thread that has ended took its switches with it.
 	per := func(after, before float64) float64 { return max(0, after-before) / max(1, o.all, o.operations) }
 	return bench.KernelCounts{
-		Reads: per(after.Reads, before.Reads), Writes: per(after.Writes, before.Writes),
 		Voluntary: per(after.Voluntary, before.Voluntary), Involuntary: per(after.Involuntary, before.Involuntary),
 	}, nil
 }
@@ -67,14 +66,12 @@ func profiledSlice(ctx context.Context, sp *Spec, t *Target, d time.Duration, pi
 // kernelCounts are those of a process since it began.
 func kernelCounts(pid int) (bench.KernelCounts, error) {
 	var k bench.KernelCounts
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
-	if err != nil {
-		return k, fmt.Errorf("counting system calls: %w", err)
-	}
-	k.Reads, k.Writes = countIn(string(b), "syscr:"), countIn(string(b), "syscw:")
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err == nil && len(threads) == 0 {
+		err = fmt.Errorf("process %d is not there", pid)
+	}
 	if err != nil {
-		return k, err
+		return k, fmt.Errorf("counting context switches: %w", err)
 	}
 	for _, file := range threads {
 		b, err := os.ReadFile(file)
