@@ -22,12 +22,14 @@ func (g Regression) String() string {
 		g.Scenario, g.Metric, g.Ratio, g.Was.Median, g.Is.Median, g.Is.Q1, g.Is.Q3)
 }
 
-// compared are the metrics whose ratios are compared, and whether more of it is better.
-var compared = []struct {
+// A comparedMetric is one whose ratios are compared, and whether more of it is better.
+type comparedMetric struct {
 	name   string
 	of     Metric
 	better bool
-}{
+}
+
+var compared = []comparedMetric{
 	{"throughput", Throughput, true},
 	{"processor time of the proxy an operation", CPU(Proxy), false},
 }
@@ -61,21 +63,7 @@ func Compare(old, new *Report, tolerance float64) Comparison {
 				continue
 			}
 			for _, m := range compared {
-				n := 0
-				var found []Regression
-				for _, beside := range is.Targets {
-					if beside == own || own == Reader && beside == Fenced {
-						continue
-					}
-					a, b := Summarize(was.Ratios(m.of, own, beside)), Summarize(is.Ratios(m.of, own, beside))
-					if a.N == 0 || b.N == 0 {
-						continue
-					}
-					n++
-					if worse(a, b, m.better, tolerance) {
-						found = append(found, Regression{is.Name, own + " / " + beside, m.name, a, b})
-					}
-				}
+				n, found := m.beside(was, is, own, tolerance)
 				c.Compared += n
 				if 2*len(found) > n {
 					c.Regressions = append(c.Regressions, found...)
@@ -84,6 +72,25 @@ func Compare(old, new *Report, tolerance float64) Comparison {
 		}
 	}
 	return c
+}
+
+// beside puts one of the proxy's own targets beside every other target of a scenario, and
+// returns with how many that could be done and where it is worse.
+func (m comparedMetric) beside(was, is *Scenario, own string, tolerance float64) (n int, worse []Regression) {
+	for _, other := range is.Targets {
+		if other == own || own == Reader && other == Fenced {
+			continue
+		}
+		a, b := Summarize(was.Ratios(m.of, own, other)), Summarize(is.Ratios(m.of, own, other))
+		if a.N == 0 || b.N == 0 {
+			continue
+		}
+		n++
+		if m.worse(a, b, tolerance) {
+			worse = append(worse, Regression{is.Name, own + " / " + other, m.name, a, b})
+		}
+	}
+	return n, worse
 }
 
 // Confirm leaves of the regressions those that a second run of their scenarios found too,
@@ -118,8 +125,8 @@ func (c Comparison) Scenarios() []string {
 	return names
 }
 
-func worse(was, is Summary, moreIsBetter bool, tolerance float64) bool {
-	if moreIsBetter {
+func (m comparedMetric) worse(was, is Summary, tolerance float64) bool {
+	if m.better {
 		return is.Median < was.Median*(1-tolerance) && is.Q3 < was.Q1
 	}
 	return is.Median > was.Median*(1+tolerance) && is.Q1 > was.Q3

@@ -167,11 +167,8 @@ func (w *pgbenchWindow) line(text string, pid int) {
 	}
 	now := time.Now()
 	// pgbench is no child that was waited for yet.
-	all := maps.Clone(w.processes)
-	if all == nil {
-		all = map[string]int{}
-	}
-	all[pgbenchProcess] = pid
+	all := map[string]int{pgbenchProcess: pid}
+	maps.Copy(all, w.processes)
 	cpu, err := cpuOf(all)
 	if err != nil {
 		w.err = err

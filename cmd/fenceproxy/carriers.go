@@ -17,22 +17,26 @@ type carriers struct {
 // startCarriers starts what the listeners need, where there is such a thing.
 func startCarriers(cfg *config.Config, log *slog.Logger) *carriers {
 	c := new(carriers)
-	if cfg.Loops < 0 {
-		return c
-	}
-	// Loops add to them: look first.
-	postgres, redis := automatic(runtime.GOMAXPROCS(0))
+	var postgres, redis bool
 	for i := range cfg.Listeners {
-		isPostgres := cfg.Listeners[i].Protocol == config.Postgres
-		switch {
-		case cfg.Loops > 0 && c.postgres == nil: // the same for all
-			c.postgres = startLoops(cfg.Loops, log)
-			c.redis = c.postgres
-		case cfg.Loops > 0:
-		case isPostgres && c.postgres == nil:
-			c.postgres = startLoops(postgres, log)
-		case !isPostgres && c.redis == nil:
-			c.redis = startLoops(redis, log)
+		if cfg.Listeners[i].Protocol == config.Postgres {
+			postgres = true
+		} else {
+			redis = true
+		}
+	}
+	switch {
+	case cfg.Loops < 0:
+	case cfg.Loops > 0 && (postgres || redis):
+		c.postgres = startLoops(cfg.Loops, log)
+		c.redis = c.postgres
+	case cfg.Loops == 0:
+		ofPostgres, ofRedis := automatic(runtime.GOMAXPROCS(0)) // loops add to them: look first
+		if postgres {
+			c.postgres = startLoops(ofPostgres, log)
+		}
+		if redis {
+			c.redis = startLoops(ofRedis, log)
 		}
 	}
 	return c
