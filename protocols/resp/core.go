@@ -61,6 +61,7 @@ type core struct {
 	named   bool           // the connection may carry a bound name
 	unasked bool           // the shell could not ask what the command is
 	answer  string         // the reply to an own command, until its substitute's comes
+	calling bool           // the shell has an own command, and answers with called
 	anew    int            // how many RESETs were taken
 
 	sentinels uint64 // how many were sent
@@ -207,19 +208,38 @@ func (c *core) end(line string) {
 	}
 	c.ended = true
 	c.up = c.up[:0]
-	if c.awaited() {
-		c.last = []byte(line)
-	}
+	c.last = []byte(line)
 	c.bound, c.more, c.flow, c.ask = nil, nil, flow{}, question{}
 	if c.served.between() {
 		c.close()
 	}
 }
 
+// close says the last words. It waits for an own command that the shell has, whose answer the
+// client gets before them.
 func (c *core) close() {
-	if !c.closed {
-		c.closed = true
+	if c.closed || c.calling {
+		return
+	}
+	c.closed = true
+	c.ownAnswer()
+	if c.awaited() {
 		c.down = append(c.down, c.last...)
+	}
+}
+
+// over takes in that the server's side is over: nothing that is still to come is waited for.
+func (c *core) over() {
+	c.calling = false
+	if c.flow.step == stepCall {
+		c.flow, c.ask = flow{}, question{}
+	}
+	if !c.served.between() {
+		return
+	}
+	c.ownAnswer()
+	if c.ended {
+		c.close()
 	}
 }
 

@@ -150,6 +150,9 @@ func (p *player) collect() {
 		p.log.WriteString("Q topology\n")
 	case askOwn:
 		fmt.Fprintf(&p.log, "Q own %s %q in RESP%d\n", q.call.name, q.call.args, q.call.proto)
+		if !p.c.call() {
+			p.log.WriteString("Q nothing more\n")
+		}
 	case askCommand:
 		fmt.Fprintf(&p.log, "Q command %s\n", q.command)
 	}
@@ -223,6 +226,8 @@ func (p *player) answer(t *testing.T, text string) {
 		p.c.end(p.c.refusalLine(refusal))
 	case "drain":
 		p.c.drain()
+	case "over":
+		p.c.over()
 	case "no command":
 		p.c.cfg.commands.(testCommands)[p.c.ask.command] = nil
 		p.c.asked(true)

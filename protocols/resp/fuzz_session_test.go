@@ -285,6 +285,11 @@ func FuzzSession(f *testing.F) {
 					if len(s.out) > 0 {
 						t.Fatalf("asked for %q before the replies %q were sent", c.ask.call.args, s.out)
 					}
+					c.call()
+					if m%11 == 0 {
+						s.live = false
+						c.end(c.refusalLine(&guard.Refusal{Reason: guard.Stale, Election: "jobs"}))
+					}
 					c.called([]byte("+own\r\n"))
 				default:
 					t.Fatalf("asked %v", c.ask.kind)

@@ -84,21 +84,48 @@ func (c *core) callShell() {
 	c.ask = question{kind: askOwn, call: c.flow.call}
 }
 
+// call hands the shell the command that it was asked to answer, unless the session has ended
+// since.
+func (c *core) call() bool {
+	c.calling = c.flow.step == stepCall
+	return c.calling
+}
+
 // called takes the shell's answer, which must be one whole reply. At most one is kept: the
 // next own command waits until this one's has been sent.
+//
+// INVARIANT: what was done is told, also when the session has ended over it: who resigns its
+// own term by a bound session races with the next leader, whose fence ends that session.
 func (c *core) called(reply []byte) {
-	if c.flow.step != stepCall || c.ended {
+	if !c.calling {
 		return
 	}
-	name := c.flow.call.name
-	c.ask, c.flow = question{}, flow{}
+	c.calling = false
 	// INVARIANT: the client's replies stay in step with its commands.
 	var r replyReader
 	if n, whole, err := r.advance(reply); err != nil || !whole || n != len(reply) || reply[0] == '>' || reply[0] == '|' {
 		reply = []byte(errorLine(wordErr, "fenceproxy has no answer."))
 	}
 	c.answer = string(reply)
+	if c.ended {
+		if c.served.between() {
+			c.close()
+		}
+		return
+	}
+	name := c.flow.call.name
+	c.ask, c.flow = question{}, flow{}
 	c.substituteFor(codeOwn, name)
+}
+
+// ownAnswer passes on the answer whose substitute's will not come. All earlier replies have:
+// they were waited for before the shell was asked.
+func (c *core) ownAnswer() {
+	if c.answer != "" {
+		c.down = append(c.down, c.answer...)
+		c.answer = ""
+		c.replied()
+	}
 }
 
 // notHere says that a listener has no such command.

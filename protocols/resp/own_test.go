@@ -13,10 +13,11 @@ import (
 	"github.com/fenceproxy/fenceproxy/protocols/resp"
 )
 
-// ownCommands answer with their words, block until ctx ends at BLOCK, and count what they are
-// asked.
+// ownCommands answer with their words, block until ctx ends at BLOCK and until they are let go at
+// HOLD, and count what they are asked.
 type ownCommands struct {
 	begun, ended, blocked, cancelled atomic.Int64
+	let                              chan struct{}
 }
 
 func (o *ownCommands) Begin(net.Addr) resp.Conversation {
@@ -32,6 +33,14 @@ func (o *ownCommands) Answer(ctx context.Context, args [][]byte, r *resp.Reply) 
 		r.Error("STOPPED", "it ended")
 		return
 	}
+	if len(args) > 0 && string(args[0]) == "HOLD" {
+		o.blocked.Add(1)
+		select {
+		case <-o.let:
+		case <-ctx.Done():
+			o.cancelled.Add(1)
+		}
+	}
 	r.Map(1)
 	r.Text("words")
 	r.Array(len(args))
@@ -44,7 +53,7 @@ func (o *ownCommands) End() { o.ended.Add(1) }
 
 func newOwnRig(t *testing.T) (*rig, *ownCommands) {
 	t.Helper()
-	own := new(ownCommands)
+	own := &ownCommands{let: make(chan struct{})}
 	return newRig(t, rigOptions{config: func(c *resp.Config) { c.Own = map[string]resp.Commands{resp.OwnElection: own} }}), own
 }
 
@@ -120,6 +129,28 @@ func TestOwnCommandsAreGivenUp(t *testing.T) {
 	newer.want("FENCE BIND "+r.election+" "+next.Token.Reveal(), "+OK\r\n")
 	bound.wantEnd()
 	eventually(t, "it to be given up", func() bool { return own.cancelled.Load() == own.blocked.Load() })
+}
+
+// What was done for a bound session is told to it even when it ends over that: the next leader's
+// fence closes the connection of one who has just resigned, and may be faster than the answer.
+func TestOwnCommandsAreAnsweredWhenTheSessionIsSevered(t *testing.T) {
+	r, own := newOwnRig(t)
+	leader := r.lead(t)
+	old := dial(t, r.addr)
+	old.want("FENCE BIND "+r.election+" "+leader.Token.Reveal(), "+OK\r\n")
+	old.want("SET "+testenv.Name(t, "k")+" 1", "+OK\r\n")
+	old.send("ELECTION HOLD")
+	eventually(t, "it to be asked", func() bool { return own.blocked.Load() == 1 })
+	next := r.takeOver(t, leader)
+	newer := dial(t, r.addr)
+	newer.want("FENCE BIND "+r.election+" "+next.Token.Reveal(), "+OK\r\n") // severed, when this comes
+	close(own.let)
+	if got, want := old.rest(), "*2\r\n$5\r\nwords\r\n*1\r\n$4\r\nHOLD\r\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if own.cancelled.Load() != 0 {
+		t.Error("it was cancelled")
+	}
 }
 
 // While the shell answers, the session drains in order: with the answer, if it comes soon.

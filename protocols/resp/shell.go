@@ -23,7 +23,8 @@ const (
 	linger = time.Second
 	// boundaryGrace is how long a reply under way may take to end when the session does.
 	boundaryGrace = time.Second
-	// drainGrace is how long the replies that are owed may take when the proxy stops.
+	// drainGrace is how long the replies that are owed may take when the proxy stops, and the
+	// answer to an own command when the session ends.
 	drainGrace = 3 * time.Second
 	// halfClosed is how long the server may take to end a session whose client has
 	// sent its last byte.
@@ -60,7 +61,8 @@ type session struct {
 	sent   bool     // the client has sent its last byte
 	// awaiting: the client's pump waits for the server's answers.
 	awaiting bool
-	logged   string // what the last refused bind was logged with
+	logged   string        // what the last refused bind was logged with
+	called   chan struct{} // closed when the own command that was begun last is answered
 }
 
 // serve runs the session, as one of its cluster node's.
@@ -297,16 +299,20 @@ func (x *session) permitEnded(l *lease) {
 }
 
 // hurryServer makes the server's pump see that the session ends: at once, or when the
-// reply under way is whole. A client that does not read does not hold it up.
+// reply or the own command under way is done. A client that does not read does not hold it up.
 func (x *session) hurryServer() {
 	x.mu.Lock()
-	at := time.Now().Add(boundaryGrace)
+	grace := boundaryGrace
+	if x.core.calling {
+		grace = drainGrace
+	}
+	at := time.Now().Add(grace)
 	if x.core.closed {
 		at = past
 	}
 	x.mu.Unlock()
 	_ = x.upstream.SetReadDeadline(at)
-	_ = x.client.SetWriteDeadline(time.Now().Add(boundaryGrace + linger))
+	_ = x.client.SetWriteDeadline(time.Now().Add(grace + linger))
 }
 
 // answer answers the core's question.

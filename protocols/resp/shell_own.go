@@ -17,15 +17,28 @@ type conversations struct {
 // call has an own command answered. Meanwhile it reads ahead, so that it sees a client that
 // has gone. It reports whether to go on.
 func (x *session) call(ctx context.Context, c *call) bool {
-	calling, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
+	x.mu.Lock()
+	begun := x.core.call()
+	if begun {
+		x.called = done
+	}
+	x.mu.Unlock()
+	if !begun {
+		return true // and the core says what is to be done
+	}
+	calling, cancel := context.WithCancel(ctx)
 	x.others.Go(func() {
 		r := Reply{proto: c.proto}
 		x.conversation(c.name).Answer(calling, c.args, &r)
 		x.mu.Lock()
 		x.core.called(r.b)
+		ended := x.core.ended
 		x.mu.Unlock()
 		close(done) // before the wake: who takes that looks here
+		if ended {
+			x.hurryServer()
+		}
 		x.wakeClient()
 	})
 	defer func() {
@@ -60,6 +73,22 @@ func (x *session) call(ctx context.Context, c *call) bool {
 	case <-limit:
 	}
 	return false
+}
+
+// awaitCall waits for the answer to an own command, if one is under way.
+func (x *session) awaitCall() {
+	x.mu.Lock()
+	called := x.called
+	x.mu.Unlock()
+	if called == nil {
+		return
+	}
+	t := time.NewTimer(drainGrace)
+	defer t.Stop()
+	select {
+	case <-called:
+	case <-t.C:
+	}
 }
 
 // conversation is the session's about that command.

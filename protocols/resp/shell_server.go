@@ -67,10 +67,10 @@ func (p *serverPump) carry(ctx context.Context) (left bool) {
 			x.server.c.Log.Error("session closed", "client", x.client.RemoteAddr().String(), "error", r.bad)
 		}
 		switch {
-		case r.closed, r.bad != nil, isTimeout(err):
-			return false // a deadline is set only for an end
+		case r.closed, r.bad != nil:
+			return false
 		case err != nil:
-			x.upstreamClosed(ctx, err)
+			x.serverOver(ctx, err)
 			return false
 		}
 	}
@@ -124,6 +124,30 @@ func (x *session) noDeadline() {
 	case <-x.over:
 		_ = x.client.SetReadDeadline(time.Now().Add(linger))
 	default:
+	}
+}
+
+// serverOver tells the client what it is still to be told when nothing more comes from the
+// server: its connection has failed or, where that is a timeout, a reply or the answer to an own
+// command did not come in time for a session that ends.
+func (x *session) serverOver(ctx context.Context, err error) {
+	late := isTimeout(err) // a deadline is set only for an end
+	if !late {
+		x.awaitCall()
+	}
+	x.mu.Lock()
+	x.core.over()
+	b := x.core.down
+	x.core.down = nil
+	x.mu.Unlock()
+	_ = x.client.SetWriteDeadline(time.Now().Add(linger))
+	if len(b) > 0 {
+		if _, err := x.client.Write(b); err != nil {
+			return
+		}
+	}
+	if !late {
+		x.upstreamClosed(ctx, err)
 	}
 }
 
