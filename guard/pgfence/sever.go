@@ -17,9 +17,12 @@ import (
 )
 
 const (
-	// pollMin and pollMax are the pauses between two looks at who is left.
-	pollMin = 2 * time.Millisecond
-	pollMax = 20 * time.Millisecond
+	// The pause between two looks at who is left is a share of the time that it has taken so
+	// far, so that the end of the last one is seen late by no more than that share, and between
+	// these two.
+	pollShare = 4
+	pollMin   = 2 * time.Millisecond
+	pollMax   = 20 * time.Millisecond
 	// signalAgain is when a process that has not ended is signalled once more.
 	signalAgain = time.Second
 )
@@ -78,7 +81,7 @@ func (f *Fence) Sever(ctx context.Context, t guard.Term) error {
 	var old map[process]string
 	signalled := make(map[process]time.Time)
 	refused := make(map[process]error)
-	for wait := pollMin; ; wait = min(2*wait, pollMax) {
+	for began := time.Now(); ; {
 		// INVARIANT: a signal is no end; only a look that finds nobody is. One
 		// transaction a look: within one the server shows the same statistics again.
 		now, gone, at, err := f.look(ctx, t)
@@ -99,7 +102,7 @@ func (f *Fence) Sever(ctx context.Context, t guard.Term) error {
 		for p, err := range f.signal(ctx, old, signalled) {
 			refused[p] = err
 		}
-		timer := time.NewTimer(wait)
+		timer := time.NewTimer(min(max(time.Since(began)/pollShare, pollMin), pollMax))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():

@@ -26,9 +26,9 @@ func node(t *testing.T, name string, protocols ...int) *script {
 	})
 }
 
-// nodeClosed is what ioredis and node-redis say of a connection that the server closed, the
-// second where Node itself says so (EPIPE): it was written to just before that was seen.
-const nodeClosed = `Connection is closed|This socket has been ended by the other party|Socket closed unexpectedly|Command aborted due to connection close|Client reconnected after WATCH|ECONNRESET|EPIPE`
+// nodeClosed is what ioredis and node-redis say of a connection that the server closed, in
+// words of theirs or by Node's codes.
+const nodeClosed = `Connection is closed|Socket closed unexpectedly|Command aborted due to connection close|Client reconnected after WATCH|ECONNRESET|EPIPE|ERR_STREAM_DESTROYED|ERR_STREAM_WRITE_AFTER_END`
 
 func TestIORedis(t *testing.T) {
 	t.Parallel()

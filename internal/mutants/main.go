@@ -210,7 +210,7 @@ var mutants = []mutant{
 		"if c.closed || c.calling {", "if c.closed {",
 		"./protocols/resp", "TestTranscripts/own-end"},
 	{"own commands are asked for once, Redis", "protocols/resp/core.go",
-		"if c.flow.step == stepCall {", "if c.flow.step == stepCall && !c.calling {",
+		"if c.flow.step == stepCall {", "if c.flow.step == stepCall && c.ended {",
 		"./protocols/resp", "TestTranscripts/own-over-early"},
 	{"elections for allowed clients alone", "internal/electionapi/resp.go",
 		"if !c.allowed {", "if !c.allowed && c.auth {",

@@ -11,7 +11,7 @@ async function connected(token, more) {
   const one = { ...at, username: s.username(token), lazyConnect: true, ...more }
   const c = s.cluster ? new Redis.Cluster([{ host: s.host, port: s.port }], { redisOptions: { ...one, host: undefined, port: undefined }, lazyConnect: true }) : new Redis(one)
   // Without a listener the library prints what it lost and goes on.
-  c.on('error', (e) => events.push(s.failure(e)))
+  c.on('error', (e) => s.isClosing(e) || events.push(s.failure(e)))
   await c.connect()
   if (s.bind && token) await c.call('FENCE', 'BIND', s.election, token)
   return c

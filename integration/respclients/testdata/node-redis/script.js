@@ -38,6 +38,14 @@ function failure(e) {
   return `${e.constructor.name} ${e.message}`.replaceAll('\n', ' / ')
 }
 
+// isClosing says whether an error is what a library or Node says of a connection that the other
+// side has closed. Node's words differ by what was under way, and with TLS; its codes do not.
+function isClosing(e) {
+  return ['ECONNRESET', 'EPIPE', 'ERR_STREAM_DESTROYED', 'ERR_STREAM_WRITE_AFTER_END'].includes(e.code) ||
+    /^(Socket closed unexpectedly|The client is closed|Connection is closed|Command aborted due to connection close)/.test(e.message)
+}
+
+exports.isClosing = isClosing
 exports.text = text
 exports.failure = failure
 
@@ -72,7 +80,7 @@ exports.lost = async (what, f) => {
   try {
     console.log(`ok but should not: ${what} ${text(await f())}`)
   } catch (e) {
-    console.log(`lost ${what}: ${failure(e)}`)
+    console.log(`lost ${what}: ${failure(e)} ${e.code ?? ''}`)
   }
 }
 
@@ -83,7 +91,7 @@ exports.again = async (f) => {
     try {
       if (await f()) return console.log('again reads')
     } catch (e) {
-      if (!/Socket closed unexpectedly|Connection is closed|Command aborted due to connection close|ECONNRESET|EPIPE/.test(e.message)) throw e
+      if (!isClosing(e)) throw e
     }
   }
 }
