@@ -42,7 +42,7 @@ var mutants = []mutant{
 		"if refusal := k.sever(ctx, t); refusal != nil {", "if t.Number < 0 {\nrefusal := k.sever(ctx, t)",
 		"./integration", "TestRedisNoLateWrites|TestPostgresNoLateWrites$"},
 	{"wait for the exit", "guard/pgfence/sever.go",
-		"timer := time.NewTimer(wait)", "if len(signalled) > 0 {\nreturn nil\n}\ntimer := time.NewTimer(wait)",
+		"timer := time.NewTimer(min(", "if len(signalled) > 0 {\nreturn nil\n}\ntimer := time.NewTimer(min(",
 		"./guard/pgfence", "TestSeverWaitsForAStoppedProcess"},
 	{"state in the fence", "guard/pgfence/pgfence.go",
 		"return \"raised\"", "return \"severed\"",
