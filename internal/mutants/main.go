@@ -207,7 +207,7 @@ var mutants = []mutant{
 		"if called == nil {", "if called != nil {",
 		"./protocols/resp", "TestOwnCommandsAreAnsweredWhenTheSessionIsSevered"},
 	{"own commands are answered when the session ends, Redis", "protocols/resp/core.go",
-		"if c.closed || c.calling {", "if c.closed {",
+		"if c.closed || c.calling || !c.served.between() {", "if c.closed || !c.served.between() {",
 		"./protocols/resp", "TestTranscripts/own-end"},
 	{"own commands are asked for once, Redis", "protocols/resp/core.go",
 		"if c.flow.step == stepCall {", "if c.flow.step == stepCall && c.ended {",

@@ -210,15 +210,13 @@ func (c *core) end(line string) {
 	c.up = c.up[:0]
 	c.last = []byte(line)
 	c.bound, c.more, c.flow, c.ask = nil, nil, flow{}, question{}
-	if c.served.between() {
-		c.close()
-	}
+	c.close()
 }
 
-// close says the last words. It waits for an own command that the shell has, whose answer the
-// client gets before them.
+// close says the last words of a session that has ended, unless it is too early: within a reply,
+// and while the shell has an own command, whose answer the client gets before them.
 func (c *core) close() {
-	if c.closed || c.calling {
+	if c.closed || c.calling || !c.served.between() {
 		return
 	}
 	c.closed = true
@@ -234,12 +232,10 @@ func (c *core) over() {
 	if c.flow.step == stepCall {
 		c.flow, c.ask = flow{}, question{}
 	}
-	if !c.served.between() {
-		return
-	}
-	c.ownAnswer()
 	if c.ended {
 		c.close()
+	} else if c.served.between() {
+		c.ownAnswer()
 	}
 }
 

@@ -108,9 +108,7 @@ func (c *core) called(reply []byte) {
 	}
 	c.answer = string(reply)
 	if c.ended {
-		if c.served.between() {
-			c.close()
-		}
+		c.close()
 		return
 	}
 	name := c.flow.call.name

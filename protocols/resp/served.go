@@ -71,7 +71,7 @@ func (c *core) fromServer(b []byte) error {
 			c.answered(kept)
 		}
 	}
-	if c.ended && s.between() {
+	if c.ended {
 		c.close()
 	}
 	return nil

@@ -140,8 +140,8 @@ func (x *session) serverOver(ctx context.Context, err error) {
 	b := x.core.down
 	x.core.down = nil
 	x.mu.Unlock()
-	_ = x.client.SetWriteDeadline(time.Now().Add(linger))
 	if len(b) > 0 {
+		_ = x.client.SetWriteDeadline(time.Now().Add(linger))
 		if _, err := x.client.Write(b); err != nil {
 			return
 		}
